@@ -12,7 +12,7 @@ b2: arena+64 float32 64B transpose:0
 b3: output0 float32 8B total:0
 Map(x0=b0, out:y0=b1)  # Tanh
 Map(x0=b1, out:y0=b2)  # copy
-Reduce(x0=b2, out:y0=b3)  # total
+ReduceKernel(x0=b2, out:y0=b3)  # total
 arena 128"""
 
 

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from headrace.graph.definition import bind_kernel, definitions
-from headrace.lowering import generated
-from headrace.lowering.rules import Elementwise, flat_program
-from headrace.ops.samples import Random, calls, samples_of, type_choices
+from headrace.graph.lowering import Elementwise, flat_program
+from headrace.ops.samples import RandomSample, calls, samples_of, type_choices
 from headrace.runtime.generated import with_generated
 from tests.laws.count import count_check
 from tests.laws.test_compiled import TRIED
@@ -66,7 +65,7 @@ def check(op, arrays, where):
 @pytest.mark.parametrize("special", [False, True])
 def test_generated_code_is_the_kernel(op_type, special):
     definition = definitions()[op_type]
-    numeric = all(isinstance(x, Random) for s in samples_of(definition)[:1] for x in s.inputs)
+    numeric = all(isinstance(x, RandomSample) for s in samples_of(definition)[:1] for x in s.inputs)
     for op, arrays in uses(definition, special and numeric):
         if definition.lower.views is None:
             check(op, arrays, f"{op_type} of {[a.dtype.name for a in arrays]}")

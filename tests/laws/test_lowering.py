@@ -12,7 +12,7 @@ from headrace.graph.dataflow import Feed, Node, ValueType
 from headrace.graph.definition import Effect, bind_kernel, definitions
 from headrace.lowering.rules import Anchor, Elementwise, Update
 from headrace.ops.define import build
-from headrace.ops.samples import Random, Sample, calls, samples_of, type_choices
+from headrace.ops.samples import RandomSample, Sample, calls, samples_of, type_choices
 from tests.laws.count import count_check
 
 # A few times each type's precision: sums may be taken in another order.
@@ -136,7 +136,9 @@ SPECIAL = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 0.5, 6.0, -95
 def special_samples(definition):
     """Every combination of special numbers, for an op that takes plain arrays of one shape."""
     for sample in samples_of(definition)[:1]:
-        if all(isinstance(x, Random) and x.shape == sample.inputs[0].shape for x in sample.inputs):
+        if all(
+            isinstance(x, RandomSample) and x.shape == sample.inputs[0].shape for x in sample.inputs
+        ):
             grids = np.meshgrid(*[SPECIAL] * len(sample.inputs))
             yield Sample(*[g.reshape(-1) for g in grids], **sample.attrs)
 

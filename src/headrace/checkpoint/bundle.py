@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from headrace.checkpoint.contents import Checkpoint, Stored
+from headrace.checkpoint.contents import OpenCheckpoint, Stored
 from headrace.checkpoint.slices import TensorSlice, slice_from_proto, slice_key
 from headrace.checkpoint.table import Table, encode_table
 from headrace.checkpoint.tensor_data import read_array, write_array
@@ -313,7 +313,7 @@ def _shape_of(entry: Any) -> tuple[int, ...]:
     return tuple(dim.size for dim in entry.shape.dim)
 
 
-class Bundle(Checkpoint):
+class Bundle(OpenCheckpoint):
     """A V2 checkpoint: its entries; the data files are opened when they are read."""
 
     def __init__(self, prefix: str) -> None:

@@ -15,7 +15,7 @@ from headrace.checkpoint.slices import TensorSlice
 from headrace.core.dtypes import DType
 from headrace.core.errors import DataLossError, InvalidArgumentError, NotFoundError
 
-__all__ = ["Checkpoint", "Stored", "assemble"]
+__all__ = ["OpenCheckpoint", "Stored", "assemble"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Stored:
     parts: tuple[TensorSlice, ...] = ()
 
 
-class Checkpoint(ABC):
+class OpenCheckpoint(ABC):
     """A checkpoint opened for reading; close it, or use it in a `with` statement."""
 
     stored: dict[str, Stored]
@@ -50,7 +50,7 @@ class Checkpoint(ABC):
         """Drop the contents, and release the resources used for reading."""
         self.stored = {}
 
-    def __enter__(self) -> Checkpoint:
+    def __enter__(self) -> OpenCheckpoint:
         return self
 
     def __exit__(self, *unused: Any) -> None:
@@ -73,7 +73,7 @@ class Checkpoint(ABC):
         return assemble(self, name, wanted)
 
 
-def assemble(checkpoint: Checkpoint, name: str, wanted: TensorSlice) -> np.ndarray:
+def assemble(checkpoint: OpenCheckpoint, name: str, wanted: TensorSlice) -> np.ndarray:
     """Read a slice of a tensor that was saved in parts."""
     stored = checkpoint.find(name)
     places = {part: part.within(stored.shape) for part in stored.parts}

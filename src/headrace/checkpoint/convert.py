@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from headrace.checkpoint.bundle import NamedTensor, write_bundle
-from headrace.checkpoint.contents import Checkpoint
+from headrace.checkpoint.contents import OpenCheckpoint
 from headrace.checkpoint.reader import open_checkpoint
 from headrace.checkpoint.safetensors import SUFFIX, write_safetensors
 from headrace.core.dtypes import string
@@ -43,9 +43,9 @@ def convert_checkpoint(
         write_bundle(os.fspath(destination), tensors())
 
 
-def size_of(source: str | os.PathLike[str] | Checkpoint) -> int:
+def size_of(source: str | os.PathLike[str] | OpenCheckpoint) -> int:
     """Return the number of bytes of a checkpoint's numeric tensors."""
-    if not isinstance(source, Checkpoint):
+    if not isinstance(source, OpenCheckpoint):
         with open_checkpoint(source) as found:
             return size_of(found)
     tensors = [t for t in source.stored.values() if t.dtype is not string]

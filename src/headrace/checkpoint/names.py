@@ -7,7 +7,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection, Iterable, Sequence
 
-from headrace.checkpoint.contents import Checkpoint
+from headrace.checkpoint.contents import OpenCheckpoint
 from headrace.core.errors import NotFoundError
 
 __all__ = ["nearest", "require", "story"]
@@ -15,7 +15,7 @@ __all__ = ["nearest", "require", "story"]
 _SHOWN = 10
 
 
-def require(checkpoint: Checkpoint, names: Iterable[str]) -> None:
+def require(checkpoint: OpenCheckpoint, names: Iterable[str]) -> None:
     """Check that all of `names` are in a checkpoint; if not, raise a NotFoundError that lists them
     all.
     """

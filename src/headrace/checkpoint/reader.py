@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from headrace.checkpoint.bundle import Bundle, bundle_exists
-from headrace.checkpoint.contents import Checkpoint
+from headrace.checkpoint.contents import OpenCheckpoint
 from headrace.checkpoint.safetensors import SUFFIX, SafeTensors
 from headrace.checkpoint.slice_files import SliceFiles
 from headrace.core.errors import DataLossError, NotFoundError
@@ -19,7 +19,7 @@ __all__ = ["open_checkpoint", "read_checkpoint"]
 Result = TypeVar("Result")
 
 
-def open_checkpoint(prefix: str | os.PathLike[str]) -> Checkpoint:
+def open_checkpoint(prefix: str | os.PathLike[str]) -> OpenCheckpoint:
     """Open the V2 checkpoint at `prefix`, the safetensors file, or the V1 files that match it;
     NotFoundError if there is none.
     """
@@ -29,7 +29,9 @@ def open_checkpoint(prefix: str | os.PathLike[str]) -> Checkpoint:
     return SafeTensors(path) if path.endswith(SUFFIX) else SliceFiles(path)
 
 
-def read_checkpoint(prefix: str | os.PathLike[str], read: Callable[[Checkpoint], Result]) -> Result:
+def read_checkpoint(
+    prefix: str | os.PathLike[str], read: Callable[[OpenCheckpoint], Result]
+) -> Result:
     """Return `read(checkpoint)` for the checkpoint at `prefix`; repeat it if a save has replaced
     the checkpoint meanwhile.
     """

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from headrace.checkpoint.contents import Checkpoint, Stored
+from headrace.checkpoint.contents import OpenCheckpoint, Stored
 from headrace.checkpoint.slices import TensorSlice
 from headrace.core import dtypes, files
 from headrace.core.dtypes import DType
@@ -100,7 +100,7 @@ def _header(stored: Mapping[str, Stored], metadata: Mapping[str, str] | None) ->
     return text.ljust(-(-len(text) // 8) * 8)
 
 
-class SafeTensors(Checkpoint):
+class SafeTensors(OpenCheckpoint):
     """A safetensors file as a checkpoint. `metadata`: the additional strings in its header."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from headrace.checkpoint.bundle import NamedTensor
-from headrace.checkpoint.contents import Checkpoint, Stored
+from headrace.checkpoint.contents import OpenCheckpoint, Stored
 from headrace.checkpoint.slices import TensorSlice, slice_from_proto, slice_key
 from headrace.checkpoint.table import Table, encode_table
 from headrace.core import files, proto
@@ -103,7 +103,7 @@ def no_files(pattern: str) -> OpError:
     )
 
 
-class SliceFiles(Checkpoint):
+class SliceFiles(OpenCheckpoint):
     """The V1 checkpoint in all files that match a pattern. State: the memory-mapped files."""
 
     def __init__(self, pattern: str) -> None:

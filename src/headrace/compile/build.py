@@ -44,13 +44,13 @@ from headrace.lowering.rules import (
     row_major,
 )
 
-__all__ = ["Builder", "Composed", "Operand", "build", "dtype_of"]
+__all__ = ["Builder", "Composed", "StridedOperand", "build", "dtype_of"]
 
 GroupBuilder = Callable[["Builder", Group], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Operand:
+class StridedOperand:
     """A buffer as a group reads or writes it: strides along the dimensions of its loop."""
 
     buffer: int
@@ -64,8 +64,8 @@ class Composed:
     """A group's element-wise nodes composed: the program, its operands, where its outputs go."""
 
     program: Pointwise
-    operands: list[Operand] = field(default_factory=list)
-    outputs: list[Operand] = field(default_factory=list)
+    operands: list[StridedOperand] = field(default_factory=list)
+    outputs: list[StridedOperand] = field(default_factory=list)
 
 
 def build(
@@ -170,7 +170,9 @@ class Builder(PlanWriter):
             shape = value.type.sizes or ()
             out = self.add("output", dtype, prod(shape), value.name, index=number)
             space = Space(shape)
-            self.copy(self.operand(value, space), Operand(out, dtype, row_major(shape)), space)
+            self.copy(
+                self.operand(value, space), StridedOperand(out, dtype, row_major(shape)), space
+            )
 
     def result(self, value: Value) -> int:
         """The buffer in which a group makes `value`, in its own layout."""
@@ -229,7 +231,7 @@ class Builder(PlanWriter):
             buffer = self.temporary(dtype_of(value), prod(shape), value.name)
             self.copy(
                 self.operand(value, Space(shape)),
-                Operand(buffer, dtype_of(value), row_major(shape)),
+                StridedOperand(buffer, dtype_of(value), row_major(shape)),
                 Space(shape),
             )
             self._places[key] = buffer
@@ -244,8 +246,8 @@ class Builder(PlanWriter):
         if key not in self._places:
             shape = value.type.sizes or ()
             copy = self.temporary(dtype_of(value), prod(shape), value.name)
-            source = Operand(buffer, dtype_of(value), row_major(shape), offset)
-            self.copy(source, Operand(copy, dtype_of(value), row_major(shape)), Space(shape))
+            source = StridedOperand(buffer, dtype_of(value), row_major(shape), offset)
+            self.copy(source, StridedOperand(copy, dtype_of(value), row_major(shape)), Space(shape))
             self._places[key] = copy
         return self._places[key]
 
@@ -279,7 +281,9 @@ class Builder(PlanWriter):
             dense = row_major(space.extents)
             spread = split(row_major(space.shape), space.block)
             given, got = (spread, dense) if blocked else (dense, spread)
-            self.copy(Operand(other, dtype, given), Operand(buffer, dtype, got), space)
+            self.copy(
+                StridedOperand(other, dtype, given), StridedOperand(buffer, dtype, got), space
+            )
             self._places[key] = buffer
             return buffer
         if blocked:
@@ -302,25 +306,25 @@ class Builder(PlanWriter):
         number = self.region.inputs.index(value)
         return self.add("input", dtype, count, value.name, index=number)
 
-    def _convert(self, source: Operand, value: Value) -> int:
+    def _convert(self, source: StridedOperand, value: Value) -> int:
         space = self._space(value, True)
         buffer = self.temporary(source.dtype, prod(space.shape), value.name)
-        self.copy(source, Operand(buffer, source.dtype, row_major(space.extents)), space)
+        self.copy(source, StridedOperand(buffer, source.dtype, row_major(space.extents)), space)
         return buffer
 
-    def copy(self, source: Operand, destination: Operand, space: Space) -> None:
+    def copy(self, source: StridedOperand, destination: StridedOperand, space: Space) -> None:
         program = Pointwise((source.dtype,), (), (0,))
         self.map(space, program, [source], [destination], "copy")
 
-    def copied_source(self, source: Source, value: Value) -> Operand:
+    def copied_source(self, source: Source, value: Value) -> StridedOperand:
         """A view as it is read to be copied together."""
         assert source.view is not None
         buffer = self.plain(source.base)
-        return Operand(buffer, dtype_of(value), source.view.strides, source.view.offset)
+        return StridedOperand(buffer, dtype_of(value), source.view.strides, source.view.offset)
 
     # -- Reading in a loop -----------------------------------------------------------------------
 
-    def operand(self, value: Value, space: Space, view: View | None = None) -> Operand:
+    def operand(self, value: Value, space: Space, view: View | None = None) -> StridedOperand:
         """How a value (or a row-major view of it) is read in a loop over `space`."""
         source = self.region.source(value)
         if view is None:
@@ -328,7 +332,9 @@ class Builder(PlanWriter):
         sizes = value.type.sizes or ()
         direct = source.view is None and source.base in self.blocked
         if direct and space.block and sizes == space.shape and is_dense(view):
-            return Operand(self.in_blocks(source.base), dtype_of(value), row_major(space.extents))
+            return StridedOperand(
+                self.in_blocks(source.base), dtype_of(value), row_major(space.extents)
+            )
         buffer = self.plain(source.base)
         strides, offset = view.strides, view.offset
         inner = source.view
@@ -339,7 +345,7 @@ class Builder(PlanWriter):
                 offset += view.offset
             else:
                 strides, offset = found
-        return Operand(buffer, dtype_of(value), split(strides, space.block), offset)
+        return StridedOperand(buffer, dtype_of(value), split(strides, space.block), offset)
 
     # -- Composing a group's program -------------------------------------------------------------
 
@@ -356,7 +362,7 @@ class Builder(PlanWriter):
                 self.compose_node(node, composer, local, updated, space)
         members = {*group.nodes, *group.before}
         dense = row_major(space.extents)
-        outputs: list[tuple[Ref, Operand]] = []
+        outputs: list[tuple[Ref, StridedOperand]] = []
         for node in group.nodes:
             for value in node.outputs:
                 if value in local and self.is_needed(value, members):
@@ -364,20 +370,20 @@ class Builder(PlanWriter):
         if group.pool is not None:
             pooled = group.pool.outputs[0]
             last = self.region.source(group.pool.inputs[0]).base
-            outputs.append((local[last], Operand(self.result(pooled), dtype_of(pooled), ())))
+            outputs.append((local[last], StridedOperand(self.result(pooled), dtype_of(pooled), ())))
         for number, (ref, _) in updated.items():
             buffer = self._variables[number]
-            outputs.append((ref, Operand(buffer, self.buffers[buffer].dtype, dense)))
+            outputs.append((ref, StridedOperand(buffer, self.buffers[buffer].dtype, dense)))
         program = composer.finish([ref for ref, _ in outputs])
         operands: Any = composer.operands[first:]
         return Composed(program, list(operands), [place for _, place in outputs])
 
-    def _destination(self, value: Value, strides: tuple[int, ...]) -> Operand:
+    def _destination(self, value: Value, strides: tuple[int, ...]) -> StridedOperand:
         """Where a value is stored: in a buffer with these strides, or in rows of another one."""
         home = self.homes.get(value)
         if home is None or home.is_dense:
-            return Operand(self.result(value), dtype_of(value), strides)
-        return Operand(
+            return StridedOperand(self.result(value), dtype_of(value), strides)
+        return StridedOperand(
             self.result(home.whole), dtype_of(value), home.view.strides, home.view.offset
         )
 
@@ -403,7 +409,7 @@ class Builder(PlanWriter):
                 if number in updated:
                     inputs.append(updated[number][0])
                 else:
-                    place = Operand(buffer, found[0], row_major(space.extents))
+                    place = StridedOperand(buffer, found[0], row_major(space.extents))
                     inputs.append(composer.operand(place, found[0]))
             views = [None] * (len(node.inputs) - rule.variables)
         else:
@@ -456,8 +462,8 @@ class Builder(PlanWriter):
         self,
         space: Space,
         program: Pointwise,
-        inputs: Sequence[Operand],
-        outputs: Sequence[Operand],
+        inputs: Sequence[StridedOperand],
+        outputs: Sequence[StridedOperand],
         label: str = "",
     ) -> None:
         """Run a pointwise program over a space."""

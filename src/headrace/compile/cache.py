@@ -31,7 +31,7 @@ from headrace.core.config import settings
 from headrace.core.locks import Lock
 from headrace.devices.target import host
 
-__all__ = ["Store", "key", "recall", "remember", "store"]
+__all__ = ["CacheDirectory", "key", "recall", "remember", "store"]
 
 KINDS = ("objects", "timings")
 _MAGIC = b"headrace"
@@ -40,7 +40,7 @@ _TEMPORARY = ".writing-"
 _TOUCH_AFTER = 3600  # seconds; the order of use is not needed more exactly than that
 
 
-class Store:
+class CacheDirectory:
     """A directory of entries. `directory` None: it holds nothing, and forgets what it's given."""
 
     def __init__(self, directory: Path | None, limit: int) -> None:
@@ -155,12 +155,12 @@ def _checksum(kind: str, name: str, data: bytes) -> bytes:
 
 
 @cache
-def store() -> Store:
+def store() -> CacheDirectory:
     """The store that the settings ask for."""
     config = settings()
     off = config.cache == "off"
     directory = None if off else Path(os.path.expanduser(config.cache))
-    return Store(directory, config.cache_mb * 2**20)
+    return CacheDirectory(directory, config.cache_mb * 2**20)
 
 
 def key(identity: str) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.lowering.pointwise import Instruction, Pointwise
+from headrace.graph.pointwise import Pointwise, PointwiseStep
 
 __all__ = ["Composer", "Ref"]
 
@@ -79,7 +79,7 @@ class Composer:
             return ref.number if ref.is_operand else place[ref.number]
 
         steps = tuple(
-            Instruction(opcode, tuple(map(resolve, operands)), dtype, immediate)
+            PointwiseStep(opcode, tuple(map(resolve, operands)), dtype, immediate)
             for i, (opcode, operands, dtype, immediate) in enumerate(self._steps)
             if i in needed
         )

@@ -33,7 +33,7 @@ from headrace.compile import entry, native, pool, words
 from headrace.compile.foreign import Bound, is_foreign
 from headrace.compile.kernel import COUNTER_STRIDE
 from headrace.compile.kernels.list_rows import HEADER
-from headrace.compile.phases import Phase, Row, phases_of
+from headrace.compile.phases import Phase, PhaseCall, phases_of
 from headrace.compile.plan import Buffer, Call, Plan
 from headrace.compile.segments import kind_of, segments
 from headrace.compile.words import FIRST_ARRAY, Header, PhaseWord, RowWord, TeamWord
@@ -388,7 +388,7 @@ def _table(rows: Sequence[tuple[int, ...]], words: int) -> np.ndarray:
     return np.array(rows, np.int64).reshape(-1, words)
 
 
-def _starts(rows: Sequence[Row], phases: Sequence[Phase], calls: int) -> dict[int, int]:
+def _starts(rows: Sequence[PhaseCall], phases: Sequence[Phase], calls: int) -> dict[int, int]:
     """The phases that calls begin, and the one behind the last."""
     found = {rows[p.first].call: i for i, p in reversed(list(enumerate(phases)))}
     return {**found, calls: len(phases)}

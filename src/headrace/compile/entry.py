@@ -26,7 +26,7 @@ Ctrl-C stops a step of many seconds at the next phase.
 from __future__ import annotations
 
 from headrace.compile.emit import I1, I32, I64, PTR, VOID, Function, Module, Reg, Type
-from headrace.compile.team import Team
+from headrace.compile.team import TeamFunctions
 from headrace.compile.words import (
     FIRST_ARRAY,
     FOREIGN,
@@ -71,11 +71,11 @@ TYPE_FIELD, DATA_FIELD, NDIM_FIELD, SHAPE_FIELD, DTYPE_FIELD, FLAGS_FIELD = 8, 1
 def driver_text(symbol: str, target: Target) -> str:
     """The module whose external function `symbol` is `enter`."""
     module = Module(target)
-    _enter(module, symbol, _step(module, Team(module)))
+    _enter(module, symbol, _step(module, TeamFunctions(module)))
     return str(module)
 
 
-def _step(module: Module, team: Team) -> Function:
+def _step(module: Module, team: TeamFunctions) -> Function:
     """step(header): run all segments, on the calling thread and its team."""
     f = module.function("step", [PTR], noalias=False)
     (header,) = f.parameters

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
-from headrace.compile.build import Builder, Composed, Operand
+from headrace.compile.build import Builder, Composed, StridedOperand
 from headrace.compile.compose import Composer
 from headrace.compile.epilogue import Epilogue
 from headrace.compile.groups import Group, Space
@@ -39,7 +39,7 @@ def _compose(builder: Builder, group: Group, key: Any) -> Composed:
     return replace(composed, operands=operands)
 
 
-def _from_start(builder: Builder, operand: Operand, space: Space) -> Operand:
+def _from_start(builder: Builder, operand: StridedOperand, space: Space) -> StridedOperand:
     """An operand that starts at its buffer's start: a part of the arena, or a copy of what the
     caller gave.
     """
@@ -51,12 +51,12 @@ def _from_start(builder: Builder, operand: Operand, space: Space) -> Operand:
         part = builder.part(operand.buffer, operand.dtype, count, operand.offset)
         return replace(operand, buffer=part, offset=0)
     copy = builder.temporary(operand.dtype, count)
-    given = Operand(operand.buffer, operand.dtype, (1,), operand.offset)
-    builder.copy(given, Operand(copy, operand.dtype, (1,)), Space((count,)))
+    given = StridedOperand(operand.buffer, operand.dtype, (1,), operand.offset)
+    builder.copy(given, StridedOperand(copy, operand.dtype, (1,)), Space((count,)))
     return replace(operand, buffer=copy, offset=0)
 
 
-def _kind(operand: Operand, space: Space) -> str:
+def _kind(operand: StridedOperand, space: Space) -> str:
     """How an epilogue reads an operand."""
     extents = space.extents
     channel = (0,) * (len(space.shape) - 1) + (1,)
@@ -110,7 +110,7 @@ class Raw:
         composed, space = self.composed, self.group.space
         if composed.program.steps or len(composed.outputs) != 1:
             dtype = composed.program.inputs[0]
-            raw = Operand(self.buffer, dtype, row_major(space.extents))
+            raw = StridedOperand(self.buffer, dtype, row_major(space.extents))
             label = f"{self.group.head.name}/epilogue"
             self.builder.map(
                 space, composed.program, [raw, *composed.operands], composed.outputs, label

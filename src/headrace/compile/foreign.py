@@ -22,10 +22,10 @@ from headrace.compile.emit import F32, I8, I32, I64, PTR, VOID, Function, Module
 from headrace.devices.buffers import address
 from headrace.devices.onednn import library
 from headrace.devices.onednn.matmul import matmul_plan
-from headrace.devices.onednn.plan import Plan
+from headrace.devices.onednn.plan import PrimitiveChain
 from headrace.devices.target import Target, host
 
-__all__ = ["Bound", "Chain", "Foreign", "Gemm", "Product", "can", "is_foreign", "multiplies"]
+__all__ = ["Bound", "Chain", "Foreign", "OneDnnGemm", "Product", "can", "is_foreign", "multiplies"]
 
 _DTYPES = {"float32": library.F32, "bfloat16": library.BF16}
 
@@ -70,7 +70,7 @@ def is_foreign(spec: Any) -> bool:
 
 
 @dataclass(frozen=True)
-class Gemm:
+class OneDnnGemm:
     """c = op(a) op(b), or c += with `accumulate`: plain float32 matrices [m, k] and [k, n], stored
     as [k, m] and [n, k] if transposed.
     """
@@ -126,7 +126,7 @@ class Gemm:
 class Chain:
     """A spec whose work is one of devices.onednn's plans."""
 
-    def plan(self) -> Plan:
+    def plan(self) -> PrimitiveChain:
         """The chain of primitives; Unsupported if there is none."""
         raise NotImplementedError
 
@@ -173,7 +173,7 @@ class Product(Chain):
     precision: str = ""
     arguments = ("a", "b", "out:c")
 
-    def plan(self) -> Plan:
+    def plan(self) -> PrimitiveChain:
         shapes = (self.a_shape, self.b_shape, self.transpose_a, self.transpose_b)
         return matmul_plan(_DTYPES[self.dtype], *shapes, _DTYPES.get(self.precision))[0]
 

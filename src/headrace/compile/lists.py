@@ -22,7 +22,7 @@ from math import prod
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
-from headrace.compile.build import Builder, Operand
+from headrace.compile.build import Builder, StridedOperand
 from headrace.compile.compose import Composer
 from headrace.compile.groups import Group, Space
 from headrace.compile.kernels.list_rows import CheckMarks, PutRow, TakeRow, ZeroRows
@@ -34,7 +34,7 @@ from headrace.lowering.pointwise import record
 from headrace.lowering.rules import Anchor, row_major
 
 __all__ = [
-    "Rows",
+    "ListBuffers",
     "build_list",
     "cursor",
     "fault_word",
@@ -46,7 +46,7 @@ __all__ = [
 
 
 @dataclass
-class Rows:
+class ListBuffers:
     """The buffers of a list. `marks`: which rows can be read, of an array; how many there are, of a
     stack, whose rows are allocated when their type is known; its `size` is 0 if nobody knows how
     many it will have. `twins`: arrays of gradients. `lists`: those that a list of lists holds.
@@ -59,8 +59,8 @@ class Rows:
     marks: int = -1
     adds: bool = False
     clears: bool = False
-    twins: dict[str, Rows] = field(default_factory=dict)
-    lists: Rows | None = None
+    twins: dict[str, ListBuffers] = field(default_factory=dict)
+    lists: ListBuffers | None = None
 
 
 def list_use(node: Node) -> ListUse | None:
@@ -76,7 +76,7 @@ def build_list(builder: Builder, group: Group) -> None:
     _BUILDERS[use.kind](builder, node, use)
 
 
-def _rows(builder: Builder, node: Node) -> Rows:
+def _rows(builder: Builder, node: Node) -> ListBuffers:
     return builder.lists[node.inputs[0]]
 
 
@@ -85,13 +85,13 @@ def _rows(builder: Builder, node: Node) -> Rows:
 
 def _new_array(builder: Builder, node: Node, use: ListUse) -> None:
     row = _shapes[node]
-    rows = Rows(use.size, prod(row), use.dtype, clears=use.clears)
+    rows = ListBuffers(use.size, prod(row), use.dtype, clears=use.clears)
     _allocate(builder, rows, node.name)
     builder.lists[node.outputs[0]] = rows
     _pass_flow(builder, None, node.outputs[1])
 
 
-def _allocate(builder: Builder, rows: Rows, name: str, zeros: bool = False) -> None:
+def _allocate(builder: Builder, rows: ListBuffers, name: str, zeros: bool = False) -> None:
     rows.buffer = builder.temporary(rows.dtype, rows.size * rows.inner, name)
     builder.kept.add(rows.buffer)
     if zeros:
@@ -105,7 +105,7 @@ def _zero_first(builder: Builder, buffer: int, dtype: str, count: int) -> None:
     composer = Composer()
     program = composer.finish([composer.constant(0, dtype)])
     with builder.at_start():
-        builder.map(Space((count,)), program, [], [Operand(buffer, dtype, (1,))], "zeros")
+        builder.map(Space((count,)), program, [], [StridedOperand(buffer, dtype, (1,))], "zeros")
 
 
 def fault_word(builder: Builder) -> int:
@@ -121,7 +121,7 @@ def fault_word(builder: Builder) -> int:
 def _gradient(builder: Builder, node: Node, use: ListUse) -> None:
     rows = _rows(builder, node)
     if use.source not in rows.twins:
-        twin = Rows(rows.size, rows.inner, rows.dtype, adds=True)
+        twin = ListBuffers(rows.size, rows.inner, rows.dtype, adds=True)
         _allocate(builder, twin, f"{node.name}/gradients", zeros=True)
         rows.twins[use.source] = twin
     builder.lists[node.outputs[0]] = rows.twins[use.source]
@@ -149,8 +149,8 @@ def _read(builder: Builder, node: Node, use: ListUse) -> None:
 def _scatter(builder: Builder, node: Node, use: ListUse) -> None:
     rows = _rows(builder, node)
     count = rows.size * rows.inner
-    value = Operand(builder.whole(node.inputs[2]), rows.dtype, (1,))
-    place = Operand(rows.buffer, rows.dtype, (1,))
+    value = StridedOperand(builder.whole(node.inputs[2]), rows.dtype, (1,))
+    place = StridedOperand(rows.buffer, rows.dtype, (1,))
     composer = Composer()
     new = composer.operand(value, rows.dtype)
     if rows.adds:
@@ -171,33 +171,37 @@ def _gather(builder: Builder, node: Node, use: ListUse) -> None:
     if not rows.adds:
         _check(builder, rows, 1)
     count = rows.size * rows.inner
-    place = Operand(builder.result(node.outputs[0]), rows.dtype, (1,))
-    builder.copy(Operand(rows.buffer, rows.dtype, (1,)), place, Space((count,)))
+    place = StridedOperand(builder.result(node.outputs[0]), rows.dtype, (1,))
+    builder.copy(StridedOperand(rows.buffer, rows.dtype, (1,)), place, Space((count,)))
 
 
-def _check(builder: Builder, rows: Rows, wanted: int) -> None:
+def _check(builder: Builder, rows: ListBuffers, wanted: int) -> None:
     """Go on only if all rows have been written, or none."""
     builder.call(CheckMarks(rows.size, wanted), [rows.marks, fault_word(builder)], "marks")
     builder.land(builder.jump())
 
 
-def _mark(builder: Builder, rows: Rows) -> None:
+def _mark(builder: Builder, rows: ListBuffers) -> None:
     composer = Composer()
     program = composer.finish([composer.constant(1, "uint8")])
-    builder.map(Space((rows.size,)), program, [], [Operand(rows.marks, "uint8", (1,))], "marks")
+    builder.map(
+        Space((rows.size,)), program, [], [StridedOperand(rows.marks, "uint8", (1,))], "marks"
+    )
 
 
 def _size(builder: Builder, node: Node, use: ListUse) -> None:
     composer = Composer()
     program = composer.finish([composer.constant(_rows(builder, node).size, "int32")])
-    builder.map(Space(()), program, [], [Operand(builder.result(node.outputs[0]), "int32", ())])
+    builder.map(
+        Space(()), program, [], [StridedOperand(builder.result(node.outputs[0]), "int32", ())]
+    )
 
 
 def _pass_flow(builder: Builder, given: Value | None, got: Value) -> None:
     """A flow is a number that nobody looks at."""
-    place = Operand(builder.result(got), "float32", ())
+    place = StridedOperand(builder.result(got), "float32", ())
     if given is not None:
-        builder.copy(Operand(builder.whole(given), "float32", ()), place, Space(()))
+        builder.copy(StridedOperand(builder.whole(given), "float32", ()), place, Space(()))
     else:
         composer = Composer()
         program = composer.finish([composer.constant(0.0, "float32")])
@@ -211,14 +215,14 @@ _ENDS = 2  # words of a stack's marks: where it ends, and where it begins
 
 
 def _new_stack(builder: Builder, node: Node, use: ListUse) -> None:
-    rows = Rows(0, 0, "int64" if use.dtype == LISTS else use.dtype)
+    rows = ListBuffers(0, 0, "int64" if use.dtype == LISTS else use.dtype)
     rows.marks = builder.temporary("int64", _ENDS, f"{node.name}/top")
     _zero_first(builder, rows.marks, "int64", _ENDS)
     builder.lists[node.outputs[0]] = rows
     if not builder.is_inside:
         return
     builder.kept.add(rows.marks)
-    end, begin = (Operand(rows.marks, "int64", (), i) for i in range(_ENDS))
+    end, begin = (StridedOperand(rows.marks, "int64", (), i) for i in range(_ENDS))
     if node in _held:  # it begins where the last one ended
         builder.copy(end, begin, Space(()))
     else:
@@ -232,15 +236,15 @@ def _push(builder: Builder, node: Node, use: ListUse) -> None:
     given = _put(builder, rows, value, node.name)
     if builder.is_needed(node.outputs[0], {node}):
         shape = value.type.sizes or ()
-        place = Operand(builder.result(node.outputs[0]), rows.dtype, row_major(shape))
-        builder.copy(Operand(given, rows.dtype, row_major(shape)), place, Space(shape))
+        place = StridedOperand(builder.result(node.outputs[0]), rows.dtype, row_major(shape))
+        builder.copy(StridedOperand(given, rows.dtype, row_major(shape)), place, Space(shape))
 
 
 def _pop(builder: Builder, node: Node, use: ListUse) -> None:
     _take(builder, _rows(builder, node), node.outputs[0], node.name)
 
 
-def _put(builder: Builder, rows: Rows, value: Value, name: str) -> int:
+def _put(builder: Builder, rows: ListBuffers, value: Value, name: str) -> int:
     """Save a value on top, or where a list has its rows; returns its buffer."""
     if rows.buffer < 0:
         rows.inner = _ENDS if is_local(value) else prod(value.type.sizes or ())
@@ -261,7 +265,7 @@ def _put(builder: Builder, rows: Rows, value: Value, name: str) -> int:
     return given
 
 
-def _take(builder: Builder, rows: Rows, value: Value, name: str) -> None:
+def _take(builder: Builder, rows: ListBuffers, value: Value, name: str) -> None:
     """Take a value from the top, or where a list has its rows."""
     kernel = TakeRow(rows.size, rows.inner, rows.dtype, "pop")
     if is_local(value):
@@ -279,21 +283,21 @@ def _append(builder: Builder, node: Node, use: ListUse) -> None:
     builder.lists[node.outputs[0]] = rows
 
 
-def cursor(builder: Builder, value: Value) -> Rows:
+def cursor(builder: Builder, value: Value) -> ListBuffers:
     """A list as a node takes from it: with ends of its own, if other nodes need it too."""
     rows = builder.lists[value]
     used = [v for n in builder.region.nodes for v in n.inputs]
     if value.dtype is not dtypes.variant or [*used, *builder.fetched].count(value) < 2:
         return rows
     ends = builder.temporary("int64", _ENDS, f"{value.name}/top")
-    source = Operand(rows.marks, "int64", (1,))
-    builder.copy(source, Operand(ends, "int64", (1,)), Space((_ENDS,)))
+    source = StridedOperand(rows.marks, "int64", (1,))
+    builder.copy(source, StridedOperand(ends, "int64", (1,)), Space((_ENDS,)))
     return replace(rows, marks=ends)
 
 
 def _zeros(builder: Builder, node: Node, use: ListUse) -> None:
     like = _rows(builder, node)
-    rows = Rows(0, prod(_shapes[node]), like.dtype)
+    rows = ListBuffers(0, prod(_shapes[node]), like.dtype)
     rows.buffer = builder.growing(rows.dtype, rows.inner, node.name)
     rows.marks = builder.temporary("int64", _ENDS, f"{node.name}/top")
     kernel = ZeroRows(0, rows.inner, rows.dtype)

@@ -24,9 +24,32 @@ from headrace.compile.combine import combine_of, state_dtype
 from headrace.lowering.pointwise import Pointwise
 
 __all__ = [
-    "Accumulate", "Affine", "Assign", "Barrier", "Body", "Call", "Compute", "Fold", "For", "If",
-    "Let", "Load", "LoopError", "Merge", "Position", "Rest", "Split", "Statement", "Store", "Take",
-    "Total", "While", "affine", "changed", "show", "verify",
+    "Accumulate",
+    "Affine",
+    "Assign",
+    "Body",
+    "CallKernel",
+    "Compute",
+    "Fold",
+    "For",
+    "If",
+    "Let",
+    "Load",
+    "LoopError",
+    "Merge",
+    "Position",
+    "Rest",
+    "Split",
+    "Statement",
+    "Store",
+    "Take",
+    "TeamBarrier",
+    "Total",
+    "While",
+    "affine",
+    "changed",
+    "show",
+    "verify",
 ]  # fmt: skip
 
 
@@ -249,7 +272,7 @@ class While:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class CallKernel:
     """Call an external kernel: void(ptr table of buffers, i64 thread, i64 threads)."""
 
     symbol: str
@@ -260,14 +283,14 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Barrier:
+class TeamBarrier:
     def __str__(self) -> str:
         return "barrier"
 
 
 Statement = (
     Load | Compute | Store | Let | Assign | Total | Accumulate | Merge | Fold | Take | Split
-    | Position | For | If | While | Call | Barrier
+    | Position | For | If | While | CallKernel | TeamBarrier
 )  # fmt: skip
 Body = tuple[Statement, ...]
 
@@ -363,9 +386,9 @@ def _check(s: Statement, scope: _Scope, buffers: Mapping[str, object]) -> _Scope
         return _Scope(scope.values, scope.totals, scope.variables | {s.variable}, scope.kinds)
     elif isinstance(s, Total):
         return _Scope(scope.values, {**scope.totals, s.name: s}, scope.variables, scope.kinds)
-    elif isinstance(s, Barrier):
+    elif isinstance(s, TeamBarrier):
         _require(not scope.kinds, "the team can't meet inside a loop")
-    elif isinstance(s, Call):
+    elif isinstance(s, CallKernel):
         _require("parallel" not in scope.kinds, "the team can't meet inside a parallel loop")
         _known(s.buffers, buffers, "buffer")
     else:

@@ -17,7 +17,7 @@ from headrace.compile.epilogue import Epilogue
 from headrace.compile.epilogues import epilogue_of, map_epilogue
 from headrace.compile.foreign import Product, can, multiplies
 from headrace.compile.groups import Group, contraction_of
-from headrace.compile.kernels.batched import Matrices, batched_gemm
+from headrace.compile.kernels.batched import BatchStrides, batched_gemm
 from headrace.compile.kernels.fully_connected import small_batch_backward
 from headrace.compile.kernels.gemm import nothing
 from headrace.compile.kernels.gemm_choice import candidates, packed_gemm
@@ -170,7 +170,7 @@ def _build_batch(builder: Builder, group: Group, g: Contraction) -> None:
     builder.call(kernel, [x, y, *operands, *outputs], node.name)
 
 
-def _matrices(builder: Builder, value: Value, g: Contraction) -> tuple[int, Matrices]:
+def _matrices(builder: Builder, value: Value, g: Contraction) -> tuple[int, BatchStrides]:
     """A buffer and where the matrices of a batch lie in it."""
     shape = value.type.sizes or ()
     source = builder.region.source(value)
@@ -181,7 +181,7 @@ def _matrices(builder: Builder, value: Value, g: Contraction) -> tuple[int, Matr
         buffer, strides, offset = builder.whole(value), row_major(shape), 0
     front = len(g.batch) - (len(shape) - 2)
     batch = [0 if n == 1 else s for n, s in zip(shape[:-2], strides[:-2], strict=True)]
-    return buffer, Matrices(strides[-2], (0,) * front + tuple(batch), offset)
+    return buffer, BatchStrides(strides[-2], (0,) * front + tuple(batch), offset)
 
 
 # -- Both gradients of a layer ---------------------------------------------------------------------

@@ -49,7 +49,7 @@ class MultiplyAdd:
 
 
 @dataclass(frozen=True)
-class Stream:
+class StreamCopy:
     """y = x, past the caches."""
 
     size: int
@@ -72,7 +72,7 @@ class Stream:
 
 
 @dataclass(frozen=True)
-class Update:
+class StreamUpdate:
     """y += x; z += y, in place: five streams, as an optimizer with a slot has them."""
 
     size: int
@@ -112,8 +112,8 @@ def bandwidth(threads: int) -> float:
     arrays = [native.aligned(4 * size, np.float32) for _ in range(3)]
     for array in arrays:
         array[:] = 0  # so that it has memory of its own
-    copy = native.prepared_kernel(Stream(size, lanes), arrays[:2], threads)
-    update = native.prepared_kernel(Update(size, lanes), arrays, threads)
+    copy = native.prepared_kernel(StreamCopy(size, lanes), arrays[:2], threads)
+    update = native.prepared_kernel(StreamUpdate(size, lanes), arrays, threads)
     return 4 * size * max(2 / _best(copy), 5 / _best(update))
 
 

@@ -19,9 +19,8 @@ from headrace.compile.loops import (
     Accumulate,
     Affine,
     Assign,
-    Barrier,
     Body,
-    Call,
+    CallKernel,
     Compute,
     Fold,
     For,
@@ -35,6 +34,7 @@ from headrace.compile.loops import (
     Statement,
     Store,
     Take,
+    TeamBarrier,
     Total,
     While,
     changed,
@@ -68,7 +68,7 @@ def generate_loops(team: Team, program: Body, buffers: Mapping[str, Reg]) -> Non
 def _between_barriers(program: Body) -> list[Body]:
     parts: list[list[Statement]] = [[]]
     for statement in program:
-        if isinstance(statement, Barrier):
+        if isinstance(statement, TeamBarrier):
             parts.append([])
         else:
             parts[-1].append(statement)
@@ -530,7 +530,7 @@ class _Generator:
         self.values, self.totals = outside
         self._unpack(kept, last)
 
-    def call(self, s: Call) -> None:
+    def call(self, s: CallKernel) -> None:
         f = self.f
         table = f.local(PTR, len(s.buffers))
         for i, name in enumerate(s.buffers):
@@ -544,5 +544,5 @@ _WRITERS: dict[type, Callable[[_Generator, Statement], None]] = {
     Split: _Generator.split, Position: _Generator.position,
     Total: _Generator.total, Accumulate: _Generator.accumulate, Merge: _Generator.merge,
     Fold: _Generator.fold, Take: _Generator.take, For: _Generator.loop, If: _Generator.branch,
-    While: _Generator.repeat, Call: _Generator.call,
+    While: _Generator.repeat, CallKernel: _Generator.call,
 }  # type: ignore[dict-item]  # fmt: skip

@@ -17,11 +17,11 @@ from headrace.compile.plan import Call
 from headrace.compile.segments import kind_of
 from headrace.compile.words import How
 
-__all__ = ["Phase", "Row", "phases_of"]
+__all__ = ["Phase", "PhaseCall", "phases_of"]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PhaseCall:
     """A call, by its number, from one of its kernel's meetings to the next."""
 
     call: int
@@ -40,17 +40,19 @@ class Phase:
     target: int = 0
 
 
-def phases_of(calls: Sequence[Call], starts: Collection[int]) -> tuple[list[Row], list[Phase]]:
+def phases_of(
+    calls: Sequence[Call], starts: Collection[int]
+) -> tuple[list[PhaseCall], list[Phase]]:
     """All rows in the order in which they are run, and the phases that they are divided into.
     `starts`: calls that begin a phase in any case.
     """
-    rows: list[Row] = []
+    rows: list[PhaseCall] = []
     phases: list[Phase] = []
     for group in _groups(calls, starts):
         parts = 1 + max(_meetings(calls[i]) for i in group)
         for meeting in range(parts):
             first = len(rows)
-            rows += [Row(i, meeting) for i in group if _meetings(calls[i]) >= meeting]
+            rows += [PhaseCall(i, meeting) for i in group if _meetings(calls[i]) >= meeting]
             phases.append(_phase([calls[r.call] for r in rows[first:]], first))
     return rows, phases
 

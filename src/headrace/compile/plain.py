@@ -5,11 +5,11 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from headrace.compile.build import Builder, Operand, dtype_of
+from headrace.compile.build import Builder, StridedOperand, dtype_of
 from headrace.compile.compose import Composer, Ref
 from headrace.compile.groups import Group, Space
 from headrace.compile.homes import Home
-from headrace.compile.kernels.reductions import Reduce as ReduceKernel
+from headrace.compile.kernels.reductions import ReduceKernel
 from headrace.compile.spaces import Access
 from headrace.compile.strides import split
 from headrace.graph.dataflow import Value
@@ -31,13 +31,13 @@ def build_copy(builder: Builder, group: Group) -> None:
     if value in region.copied_reads:
         dtype = dtype_of(value)
         variable = builder.variable(region.reads[value], dtype, prod(space.shape))
-        source = Operand(variable, dtype, row_major(space.shape))
+        source = StridedOperand(variable, dtype, row_major(space.shape))
     else:
         view = region.copies[value].view
         assert view is not None
         space = Space(view.shape)
         source = builder.copied_source(region.copies[value], value)
-    place = Operand(builder.result(value), dtype_of(value), row_major(space.shape))
+    place = StridedOperand(builder.result(value), dtype_of(value), row_major(space.shape))
     builder.copy(source, place, space)
 
 
@@ -54,7 +54,9 @@ def build_join(builder: Builder, group: Group) -> None:
     if fill is not None:
         composer = Composer()
         program = composer.finish([composer.constant(fill, dtype)])
-        builder.map(space, program, [], [Operand(buffer, dtype, row_major(space.extents))], "fill")
+        builder.map(
+            space, program, [], [StridedOperand(buffer, dtype, row_major(space.extents))], "fill"
+        )
     for number, view in assembly.pieces:
         source = node.inputs[number]
         home = builder.homes.get(builder.region.source(source).base)
@@ -63,9 +65,9 @@ def build_join(builder: Builder, group: Group) -> None:
         piece = Space(view.shape, space.block)
         if space.block:
             _, h, w, _ = space.shape
-            place = Operand(buffer, dtype, row_major(space.extents), view.offset * h * w)
+            place = StridedOperand(buffer, dtype, row_major(space.extents), view.offset * h * w)
         else:
-            place = Operand(buffer, dtype, view.strides, view.offset)
+            place = StridedOperand(buffer, dtype, view.strides, view.offset)
         builder.copy(builder.operand(source, piece), place, piece)
 
 
@@ -94,7 +96,7 @@ def build_reduce(builder: Builder, group: Group) -> None:
     reduced = [d for d, is_gone in enumerate(flags) if is_gone]
     keeps_rank = len(group.space.shape) == len(space.shape)
 
-    def along_kept(o: Operand) -> Access:
+    def along_kept(o: StridedOperand) -> Access:
         """Something shaped like the result, along the loop's kept dimensions."""
         strides = iter(o.strides)
         logical = [

@@ -24,7 +24,7 @@ import numpy as np
 from headrace.compile import vector_angles, vector_math
 from headrace.compile.emit import F16, F32, F64, I1, I8, I16, I32, I64, Function, Operand, Reg, Type
 from headrace.core.dtypes import as_dtype
-from headrace.lowering.pointwise import Instruction, Pointwise
+from headrace.graph.pointwise import Pointwise, PointwiseStep
 
 __all__ = [
     "compute_type", "emit_pointwise", "emit_steps", "load_value", "memory_type", "narrow",
@@ -218,7 +218,11 @@ def _call(f: Function, opcode: str, operands: list[Reg]) -> Reg:
 
 
 def _emit(
-    f: Function, program: Pointwise, step: Instruction, operands: list[Reg], indices: Sequence[Reg]
+    f: Function,
+    program: Pointwise,
+    step: PointwiseStep,
+    operands: list[Reg],
+    indices: Sequence[Reg],
 ) -> Reg:
     if step.opcode == "const":
         return _constant(f, step)
@@ -232,7 +236,7 @@ def _emit(
     return _CODE[kind][step.opcode](f, *operands)
 
 
-def _constant(f: Function, step: Instruction) -> Reg:
+def _constant(f: Function, step: PointwiseStep) -> Reg:
     value = np.asarray(step.immediate).astype(as_dtype(step.dtype).as_numpy_dtype)
     type = _COMPUTE[step.dtype]
     if type.is_float:
@@ -252,7 +256,7 @@ def _kind(dtype: str) -> str:
     return "signed" if dtype.startswith("int") else "float"
 
 
-def _has_code(program: Pointwise, step: Instruction) -> bool:
+def _has_code(program: Pointwise, step: PointwiseStep) -> bool:
     if step.opcode in ("const", "index", "cast", "select"):
         return True
     return step.opcode in _CODE[_kind(program.dtype_of(step.operands[0]))]

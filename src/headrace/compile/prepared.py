@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from headrace.compile.build import Builder, Operand
+from headrace.compile.build import Builder, StridedOperand
 from headrace.compile.compose import Composer
 from headrace.compile.groups import Group
 from headrace.compile.kernels import recipes
@@ -22,7 +22,7 @@ from headrace.compile.kernels.divisors import LookForZero
 from headrace.compile.kernels.gathers import GatherRows, ScatterRows, UpdateRows
 from headrace.compile.kernels.random import AdvanceStream, RandomNumbers, StreamOfSeed
 from headrace.compile.kernels.rows import Rows, Stage
-from headrace.compile.kernels.scans import Scan
+from headrace.compile.kernels.scans import ScanKernel
 from headrace.compile.lists import fault_word
 from headrace.compile.plan import Plan
 from headrace.compile.spaces import Access
@@ -51,13 +51,13 @@ __all__ = [
     "build_gather",
     "build_local_response",
     "build_random",
-    "build_scan",
     "build_row_update",
+    "build_scan",
     "build_scatter",
     "build_segment_sum",
     "build_softmax",
-    "supports_local_response",
     "status_word",
+    "supports_local_response",
     "supports_random",
 ]
 
@@ -149,7 +149,7 @@ def build_batch_norm(builder: Builder, group: Group) -> None:
     space = group.space
     along = (0, block, 0, 0, 1) if block else (0, 0, 0, 1)
     image = builder.operand(node.inputs[0], space)
-    vectors = [Operand(b, "float32", along) for b in (mean, factor, inputs[2])]
+    vectors = [StridedOperand(b, "float32", along) for b in (mean, factor, inputs[2])]
     composer = Composer()
     given = [composer.operand(image, g.dtype), *(composer.operand(v, "float32") for v in vectors)]
     (y,) = composer.apply(recipes.normalise(g.dtype), given)
@@ -246,7 +246,7 @@ def build_scan(builder: Builder, group: Group) -> None:
     """Running sums and products."""
     node = group.head
     g = node.geometry
-    kernel = Scan(g.combine, g.outer, g.length, g.inner, g.exclusive, g.reverse, g.dtype)
+    kernel = ScanKernel(g.combine, g.outer, g.length, g.inner, g.exclusive, g.reverse, g.dtype)
     x = builder.whole(node.inputs[0])
     builder.call(kernel, [x, builder.result(node.outputs[0])], node.name)
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from headrace.compile.cluster import is_worthwhile, region_of, regions
 from headrace.compile.groups import AGAIN, is_again
 from headrace.compile.region import operands_of, works
-from headrace.compile.timeline import NARROW, PRODUCTS, SINGLE, Timeline, size_of
+from headrace.compile.timeline import NARROW, PRODUCTS, SINGLE, MemoryTimeline, size_of
 from headrace.graph.dataflow import Dataflow, Node, Value
 from headrace.graph.definition import Effect
 from headrace.lowering.rules import Elementwise, Join, Move
@@ -77,9 +77,9 @@ class _Fitting:
                 most = None
         return self.flow
 
-    def _timeline(self, flow: Dataflow) -> Timeline:
+    def _timeline(self, flow: Dataflow) -> MemoryTimeline:
         _, nodes = regions(flow)[self.number]
-        return Timeline(region_of(nodes, flow))
+        return MemoryTimeline(region_of(nodes, flow))
 
 
 def _is_cheap(node: Node) -> bool:
@@ -133,7 +133,7 @@ class _Choice:
     the step before which it is; `_live` the bytes at each step, `_last` and `_uses` of each value.
     """
 
-    def __init__(self, timeline: Timeline, refused: set[str]) -> None:
+    def __init__(self, timeline: MemoryTimeline, refused: set[str]) -> None:
         self.timeline = timeline
         self.region = timeline.region
         self.again: dict[Node, int] = {}
@@ -257,7 +257,7 @@ class _Rebuilt:
     second one. Nodes keep their order; a second one stands before its first reader.
     """
 
-    def __init__(self, flow: Dataflow, timeline: Timeline, again: dict[Node, int]) -> None:
+    def __init__(self, flow: Dataflow, timeline: MemoryTimeline, again: dict[Node, int]) -> None:
         self._timeline = timeline
         self._again = again
         self._position = {n: i for i, n in enumerate(flow.nodes)}

@@ -53,7 +53,7 @@ from headrace.lowering.rules import (
     Join,
     Move,
     Reduce,
-    Reduction,
+    ReductionGeometry,
     View,
     assembly_of,
     broadcast_view,
@@ -336,7 +336,7 @@ def _only_casts(program: Pointwise) -> bool:
     return all(s.opcode == "cast" for s in program.steps)
 
 
-def _is_mean(reduction: Reduction, count: int) -> bool:
+def _is_mean(reduction: ReductionGeometry, count: int) -> bool:
     """Whether a sum is divided by the number of its terms, all in floating numbers."""
     steps = [s for s in reduction.after.steps if s.opcode != "cast"]
     floating = all(t in FLOATS for t in reduction.after.inputs)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
-from headrace.compile.build import Builder, Operand
+from headrace.compile.build import Builder, StridedOperand
 from headrace.compile.compose import Composer, Ref
 from headrace.compile.groups import Group, Space, program_of
 from headrace.compile.kernels.rows import Rows, Stage
@@ -51,8 +51,8 @@ class _RowBuilder:
         self.rows = prod(self.space.shape[:-1])
         self.level: dict[Value, int] = {}  # of values along the row; of those per row, the next
         self.along: set[Value] = set()
-        self.inputs: list[Operand] = []
-        self.outputs: list[Operand] = []
+        self.inputs: list[StridedOperand] = []
+        self.outputs: list[StridedOperand] = []
         self.kept: dict[Value, str] = {}
         self.scalars: dict[Value, str] = {}
         self.stages: list[Stage] = []
@@ -210,7 +210,7 @@ class _RowBuilder:
 
     def _store(self, value: Value, strides: tuple[int, ...]) -> str:
         dtype = value.dtype.base_dtype.name
-        self.outputs.append(Operand(self.builder.result(value), dtype, strides))
+        self.outputs.append(StridedOperand(self.builder.result(value), dtype, strides))
         return f"y{len(self.outputs) - 1}"
 
     def _scalar(self) -> str:

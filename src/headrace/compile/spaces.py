@@ -11,11 +11,20 @@ from dataclasses import dataclass
 
 from headrace.compile.loops import Affine, Compute, Load, Statement
 from headrace.devices.target import SIZES, Target
-from headrace.lowering.pointwise import Instruction, Pointwise
+from headrace.graph.pointwise import Pointwise, PointwiseStep
 
 __all__ = [
-    "Access", "Dim", "Operand", "Piece", "Staging", "cost", "index_dims", "lanes_for",
-    "positions_of", "simplify", "staged",
+    "Access",
+    "Dim",
+    "Piece",
+    "ProgramInput",
+    "StagedProgram",
+    "cost",
+    "index_dims",
+    "lanes_for",
+    "positions_of",
+    "simplify",
+    "staged",
 ]  # fmt: skip
 
 
@@ -165,12 +174,12 @@ def _piece(program: Pointwise, at: int, level: Sequence[int], needed: set[int]) 
         }
     )
     numbers: dict[int, int] = {v: i for i, v in enumerate(operands)}
-    steps: list[Instruction] = []
+    steps: list[PointwiseStep] = []
     for v in sorted({*wanted, *_consts_of(program, wanted)}):
         step = program.steps[v - inputs]
         numbers[v] = len(operands) + len(steps)
         steps.append(
-            Instruction(
+            PointwiseStep(
                 step.opcode, tuple(numbers[o] for o in step.operands), step.dtype, step.immediate
             )
         )
@@ -207,7 +216,7 @@ def _consts_of(program: Pointwise, steps: set[int]) -> set[int]:
 
 
 @dataclass(frozen=True)
-class Operand:
+class ProgramInput:
     """Where a program's input is: an element of a buffer, or (no buffer) the value called `at`."""
 
     buffer: str
@@ -215,7 +224,7 @@ class Operand:
     at: Affine | str
 
 
-class Staging:
+class StagedProgram:
     """The loads and steps of a program, each at the level of a loop nest where it belongs.
 
     `variables` says at which level each loop's variable is known. `known` operands are values of
@@ -225,7 +234,7 @@ class Staging:
     def __init__(
         self,
         program: Pointwise,
-        operands: Sequence[Operand],
+        operands: Sequence[ProgramInput],
         positions: Sequence[Affine],
         variables: Mapping[str, int],
         count: int,

@@ -14,14 +14,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from headrace.compile.build import Builder, Operand
+from headrace.compile.build import Builder, StridedOperand
 from headrace.compile.fuse import fuse
 from headrace.compile.groups import Group, Space
 from headrace.compile.kernels.fully_connected import SmallBatchBackward
 from headrace.compile.kernels.gemm import Gemm
 from headrace.compile.kernels.maps import Map
 from headrace.compile.layouts import blocked_values
-from headrace.compile.lists import Rows, cursor, pushes
+from headrace.compile.lists import ListBuffers, cursor, pushes
 from headrace.compile.plan import Call
 from headrace.compile.region import Region, is_reference, writes_of
 from headrace.graph.dataflow import Dataflow, Value, is_local, variable_type
@@ -39,8 +39,8 @@ class _Place:
     buffer: int
     value: Value
 
-    def operand(self) -> Operand:
-        return Operand(self.buffer, self.value.dtype.base_dtype.name, row_major(self.shape))
+    def operand(self) -> StridedOperand:
+        return StridedOperand(self.buffer, self.value.dtype.base_dtype.name, row_major(self.shape))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -53,7 +53,7 @@ def build_while(builder: Builder, group: Group) -> None:
     cond, body, results = (node.attrs[k] for k in ("cond", "body", "results"))
     count = len(body.fetches)
     leaving = dict(zip(results, node.outputs, strict=True))
-    given: list[int | Rows] = []
+    given: list[int | ListBuffers] = []
     variables: dict[int, _Place] = {}
     for i, value in enumerate(node.inputs[:count]):
         if is_local(value):  # a list stays the same, whatever is in it
@@ -96,7 +96,7 @@ def build_if(builder: Builder, group: Group) -> None:
     builder.land(skip)
 
 
-def _given(builder: Builder, value: Value) -> int | Rows:
+def _given(builder: Builder, value: Value) -> int | ListBuffers:
     """What a part is given: a buffer, that of a variable if it's given one, or a list."""
     if is_local(value):
         return builder.lists[value]
@@ -108,7 +108,9 @@ def _given(builder: Builder, value: Value) -> int | Rows:
     return builder.variable(builder.region.variable(value), dtype, prod(shape))
 
 
-def _splice(builder: Builder, part: Dataflow, given: Sequence[int | Rows]) -> list[int | None]:
+def _splice(
+    builder: Builder, part: Dataflow, given: Sequence[int | ListBuffers]
+) -> list[int | None]:
     """Add the calls of a part whose feeds are these; the buffers of its fetches, None for lists and
     for what only the other branch makes.
     """
@@ -202,7 +204,7 @@ def _set(builder: Builder, places: Sequence[_Place], buffers: Sequence[int | Non
 
 
 def _copy(builder: Builder, buffer: int, place: _Place) -> None:
-    source = Operand(buffer, place.operand().dtype, row_major(place.shape))
+    source = StridedOperand(buffer, place.operand().dtype, row_major(place.shape))
     builder.copy(source, place.operand(), Space(place.shape))
 
 

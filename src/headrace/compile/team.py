@@ -49,7 +49,7 @@ from headrace.compile.words import (
 )
 from headrace.devices.target import Target
 
-__all__ = ["Team", "helper_text"]
+__all__ = ["TeamFunctions", "helper_text"]
 
 # Linux: the number of the system call, by architecture, and what it's asked for.
 _FUTEX = {"x86_64": 202, "aarch64": 98}
@@ -59,7 +59,7 @@ _NAP = 0, 100_000_000  # seconds and nanoseconds after which a sleeper looks aro
 _SHORTER, _REST = 16, 32
 
 
-class Team:
+class TeamFunctions:
     """The functions of a module by which threads run phases.
 
     look(header)                 on the calling thread, which alone may, let Python handle signals
@@ -326,7 +326,7 @@ def helper_text(symbol: str, target: Target) -> str:
     waits for the bell and works for whoever rang it. It never returns.
     """
     module = Module(target)
-    team = Team(module)
+    team = TeamFunctions(module)
     f = module.function(symbol, [PTR], PTR, internal=False, noalias=False)
     (own,) = f.parameters
     number, spin = (f.load(I64, own, w) for w in (HelperWord.NUMBER, HelperWord.SPIN))

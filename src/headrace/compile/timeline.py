@@ -18,7 +18,7 @@ from headrace.compile.region import Region, is_reference, writes_of
 from headrace.devices.target import host
 from headrace.graph.dataflow import Node, Value
 
-__all__ = ["NARROW", "PRODUCTS", "SINGLE", "Stored", "Timeline", "size_of"]
+__all__ = ["NARROW", "PRODUCTS", "SINGLE", "MemoryTimeline", "StoredValue", "size_of"]
 
 NARROW = ("bfloat16", "float16")  # rounded where they are stored
 # Groups that compute each element by itself, so that it doesn't matter what else is in them.
@@ -29,7 +29,7 @@ PRODUCTS = ("contraction", "convolution")
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredValue:
     """A value in memory: the step that makes it and those that read it, in order; `kept`: it leaves
     the region.
     """
@@ -40,7 +40,7 @@ class Stored:
     kept: bool
 
 
-class Timeline:
+class MemoryTimeline:
     """The steps of a region: `step` of each node, what is `stored`, when variables are `written`
     first, and the `peak` of the bytes that live at once.
     """
@@ -51,21 +51,21 @@ class Timeline:
         self.step: dict[Node, int] = {}
         for i, group in enumerate(self.groups):
             self.step.update(dict.fromkeys(_members(group), i))
-        self.stored: dict[Value, Stored] = {}
+        self.stored: dict[Value, StoredValue] = {}
         escaping = {region.sources[v].base for v in region.outputs}
         for i, group in enumerate(self.groups):
             for value in _made(group):
                 readers = {self.step[n] for n in region.consumers[value]} - {i}
                 if readers or value in escaping:
                     uses = tuple(sorted(readers))
-                    self.stored[value] = Stored(size_of(value), i, uses, value in escaping)
+                    self.stored[value] = StoredValue(size_of(value), i, uses, value in escaping)
         self.written: dict[int, int] = {}
         for node, i in self.step.items():
             for reference in writes_of(node):
                 number = region.variable(reference)
                 self.written[number] = min(i, self.written.get(number, i))
 
-    def last(self, stored: Stored) -> int:
+    def last(self, stored: StoredValue) -> int:
         """The last step at which a value must be there."""
         return len(self.groups) - 1 if stored.kept else max(stored.uses, default=stored.made)
 

@@ -26,6 +26,8 @@ from headrace.compile.region import is_reference, pooling_of, works
 from headrace.core.dtypes import DType, as_dtype
 from headrace.graph.dataflow import Dataflow, Node, Value, ValueType, is_local
 from headrace.graph.definition import lookup
+from headrace.graph.lowering import Anchor, Elementwise, Join, Move, Pass, Read, Reduce
+from headrace.graph.pointwise import Pointwise, PointwiseStep
 from headrace.graph.structured import parts_of
 from headrace.lowering.pointwise import Instruction, Pointwise
 from headrace.lowering.rules import Anchor, Elementwise, Join, Move, Pass, Read, Reduce
@@ -224,7 +226,7 @@ def _casts(node: Node) -> str:
     if not isinstance(node.definition.lower, Elementwise) or len(node.inputs) != 1:
         return ""
     (dtype,) = node.output_dtypes
-    program = Pointwise(node.input_dtypes, (Instruction("cast", (0,), dtype),), (1,))
+    program = Pointwise(node.input_dtypes, (PointwiseStep("cast", (0,), dtype),), (1,))
     return dtype if program_of(node) == program else ""
 
 
@@ -272,7 +274,9 @@ def _is_exact(program: Pointwise, dtype: DType) -> bool:
     return all(exact[i] for i in program.outputs)
 
 
-def _is_exact_step(step: Instruction, program: Pointwise, exact: list[bool], dtype: DType) -> bool:
+def _is_exact_step(
+    step: PointwiseStep, program: Pointwise, exact: list[bool], dtype: DType
+) -> bool:
     if step.opcode == "const":
         value = np.asarray(step.immediate)
         return bool(value.astype(dtype.as_numpy_dtype).astype(np.float64) == value)

@@ -22,7 +22,7 @@ _CONTEXTS = contextlib.__file__  # its frames lie between ours and the user's wi
 _is_user_file: dict[str, bool] = {}
 
 
-class Frame:
+class StackFrame:
     """One call on the stack: where in which function of which file."""
 
     __slots__ = ("_code", "_offset")
@@ -63,7 +63,7 @@ class Frame:
         return f"Frame({self.filename!r}, {self.lineno}, {self.function!r})"
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Frame):
+        if not isinstance(other, StackFrame):
             return NotImplemented
         return self._code is other._code and self._offset == other._offset
 
@@ -71,7 +71,7 @@ class Frame:
         return hash((id(self._code), self._offset))
 
 
-class Stack(Sequence[Frame]):
+class Stack(Sequence[StackFrame]):
     """Captured frames, innermost first: behaves as a tuple of Frames, which it makes when read."""
 
     __slots__ = ("_pairs",)
@@ -84,11 +84,11 @@ class Stack(Sequence[Frame]):
         return len(self._pairs) // 2
 
     @overload
-    def __getitem__(self, index: int) -> Frame: ...
+    def __getitem__(self, index: int) -> StackFrame: ...
     @overload
-    def __getitem__(self, index: slice) -> tuple[Frame, ...]: ...
-    def __getitem__(self, index: int | slice) -> Frame | tuple[Frame, ...]:
-        return tuple(map(Frame, self._pairs[::2], self._pairs[1::2]))[index]
+    def __getitem__(self, index: slice) -> tuple[StackFrame, ...]: ...
+    def __getitem__(self, index: int | slice) -> StackFrame | tuple[StackFrame, ...]:
+        return tuple(map(StackFrame, self._pairs[::2], self._pairs[1::2]))[index]
 
     def __repr__(self) -> str:
         return f"Stack({list(self)})"
@@ -132,12 +132,12 @@ def captured(traceback: TracebackType | None) -> Stack:
     return Stack([part for call in reversed(calls) for part in call])
 
 
-def user_line(frames: Sequence[Frame]) -> str:
+def user_line(frames: Sequence[StackFrame]) -> str:
     """The innermost user line as `train.py:41   h = tf.matmul(x, w)`, or "" if there is none."""
     return _show(frames[0]) if frames else ""
 
 
-def user_lines(frames: Sequence[Frame], what: str, most: int = 5) -> list[str]:
+def user_lines(frames: Sequence[StackFrame], what: str, most: int = 5) -> list[str]:
     """The calls that led to a place, innermost first, one line each and at most `most`:
 
         made at layers.py:12   h = tf.matmul(x, w)
@@ -153,7 +153,7 @@ def user_lines(frames: Sequence[Frame], what: str, most: int = 5) -> list[str]:
     return [f"  called from {line}" if i else f"{what} {line}" for i, line in enumerate(shown)]
 
 
-def trail(frames: Sequence[Frame], what: str, most: int = 5) -> str:
+def trail(frames: Sequence[StackFrame], what: str, most: int = 5) -> str:
     """`user_lines` as text for the end of a message."""
     return "".join(f"\n  {line}" for line in user_lines(frames, what, most))
 
@@ -180,10 +180,10 @@ def _definition(function: Any) -> str:
     code = getattr(getattr(function, "func", function), "__code__", None)  # a partial's function
     if code is None or not _judge_file(code.co_filename):
         return ""
-    return _show(Frame(code, -1))
+    return _show(StackFrame(code, -1))
 
 
-def _show(frame: Frame) -> str:
+def _show(frame: StackFrame) -> str:
     return f"{_short_path(frame.filename)}:{frame.lineno}   {frame.line}".rstrip()
 
 
@@ -210,6 +210,6 @@ def _short_path(filename: str) -> str:
     return filename.removeprefix(here)
 
 
-def extract_stack(frames: Sequence[Frame]) -> list[tuple[str, int, str, str]]:
+def extract_stack(frames: Sequence[StackFrame]) -> list[tuple[str, int, str, str]]:
     """(filename, lineno, function, line) of each frame, outermost first: TF's `op.traceback`."""
     return [(f.filename, f.lineno, f.function, f.line) for f in reversed(frames)]

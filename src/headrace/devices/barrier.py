@@ -18,12 +18,12 @@ from headrace.core.dtypes import DType
 from headrace.core.errors import CancelledError, InvalidArgumentError, OutOfRangeError
 from headrace.core.locks import Lock
 from headrace.core.shapes import TensorShape, show_shape
-from headrace.devices.queues import PriorityQueue
+from headrace.devices.queues import PriorityQueueState
 
-__all__ = ["Barrier"]
+__all__ = ["BarrierState"]
 
 
-class _Ready(PriorityQueue):
+class _Ready(PriorityQueueState):
     """Complete tuples: (number, key, *components)."""
 
     kind = "Barrier"
@@ -37,7 +37,7 @@ class _Ready(PriorityQueue):
         )
 
 
-class Barrier:
+class BarrierState:
     """Collects the components of tuples."""
 
     def __init__(

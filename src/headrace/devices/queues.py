@@ -29,7 +29,13 @@ from headrace.devices.batches import pad_together, stack
 from headrace.devices.pending import Pending
 from headrace.devices.resumable import Resumable, pack, unpack
 
-__all__ = ["FIFOQueue", "PaddingFIFOQueue", "PriorityQueue", "Queue", "RandomShuffleQueue"]
+__all__ = [
+    "FIFOQueueState",
+    "PaddingFIFOQueueState",
+    "PriorityQueueState",
+    "Queue",
+    "RandomShuffleQueueState",
+]
 
 Element = tuple[Any, ...]
 
@@ -444,7 +450,7 @@ def _only(elements: list[Element]) -> Element:
     return element
 
 
-class FIFOQueue(Queue):
+class FIFOQueueState(Queue):
     """First in, first out."""
 
     kind = "FIFOQueue"
@@ -461,7 +467,7 @@ class FIFOQueue(Queue):
         self.elements.extendleft(reversed(elements))
 
 
-class PaddingFIFOQueue(FIFOQueue):
+class PaddingFIFOQueueState(FIFOQueueState):
     """First in, first out; components may have unknown sizes, which a batch fills with zeros."""
 
     kind = "PaddingFIFOQueue"
@@ -471,7 +477,7 @@ class PaddingFIFOQueue(FIFOQueue):
         return pad_together(elements, self.types, self.sizes)
 
 
-class RandomShuffleQueue(Queue):
+class RandomShuffleQueueState(Queue):
     """Random elements leave first; at least `keep` stay until the queue is closed.
 
     draws: `draws.next()` gives random integers in [0, 2^32). seeds: what it was made from.
@@ -513,7 +519,7 @@ class RandomShuffleQueue(Queue):
         super().resume(saved)
 
 
-class PriorityQueue(Queue):
+class PriorityQueueState(Queue):
     """The smallest first component leaves first; of equal ones, the one that came first."""
 
     kind = "PriorityQueue"

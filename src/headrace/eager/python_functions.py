@@ -113,7 +113,7 @@ class _Nothing:
         return self
 
 
-class Call:
+class RecordedCall:
     """A call of a Python function: its arguments and results, as tensors of its graph; None for an
     argument that isn't the function's.
     """
@@ -152,7 +152,7 @@ class _Forward:
         with lease.graph.as_default():
             inputs = list(map(lease.graph.hold, values, self._arguments))
             returned = self._func(*inputs)
-            return Call(lease, inputs, self._as_tensors(returned)).results
+            return RecordedCall(lease, inputs, self._as_tensors(returned)).results
 
     def _as_tensors(self, returned: Any) -> list[Tensor]:
         if not self._types:
@@ -185,7 +185,7 @@ class _Backward:
         self._xs = xs
         self._ys = ys
 
-    def __call__(self, call: Call, *values: Any) -> list[Any]:
+    def __call__(self, call: RecordedCall, *values: Any) -> list[Any]:
         xs: list[Any] = [call.inputs[i] for i in self._xs]
         ys = [call.outputs[i] for i in self._ys]
         with call.lease.graph.as_default():
@@ -196,4 +196,4 @@ class _Backward:
                 b.zeros_like(x) if dx is None else convert_to_tensor(dx)
                 for x, dx in zip(xs, found, strict=True)
             ]
-            return Call(call.lease, [None, *xs, *dys], dxs).results
+            return RecordedCall(call.lease, [None, *xs, *dys], dxs).results

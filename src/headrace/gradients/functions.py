@@ -19,8 +19,8 @@ from headrace.gradients.gradients import gradients
 from headrace.graph.attributes import FunctionName
 from headrace.graph.default import get_default_graph
 from headrace.graph.functions import (
-    Function,
     FunctionGraph,
+    GraphFunction,
     add_function,
     function_named,
 )
@@ -32,7 +32,7 @@ from headrace.ops.functional import _gradient_type
 from headrace.ops.resource_state import handle_data
 from headrace.variables.store import default_variable_store
 
-__all__ = ["Defun", "DefinedFunction", "gradient_of"]
+__all__ = ["DefinedFunction", "Defun", "gradient_of"]
 
 _OPTIONS = {
     "func_name",
@@ -145,7 +145,7 @@ class DefinedFunction:
         self._names = names
         self._types = tuple(types)
         self._options = options
-        self._made: Function | None = None
+        self._made: GraphFunction | None = None
         self._captured: list[Tensor] = []
 
     @property
@@ -197,13 +197,13 @@ class DefinedFunction:
         self.function.gradient = grad_func.name
 
     @property
-    def function(self) -> Function:
+    def function(self) -> GraphFunction:
         """The function, with its body."""
         if self._made is None:
             self._made = self._build()
         return self._made
 
-    def _build(self) -> Function:
+    def _build(self) -> GraphFunction:
         outer = get_default_graph()
         graph = FunctionGraph(outer)
         with graph.as_default(), _variables_of(graph, outer):
@@ -227,7 +227,7 @@ class DefinedFunction:
                 self._options.get("separate_compiled_gradients")
             )
             attrs["_XlaScope"] = f"function_{self._options.get('func_name') or 'f'}"
-        function = Function(
+        function = GraphFunction(
             self._options.get("func_name") or "",
             graph,
             graph.arguments,
@@ -301,7 +301,7 @@ def _as_outputs(found: Any, name: str) -> list[Tensor]:
     return [convert_to_tensor(v) for v in values]
 
 
-def _content_name(func: Callable[..., Any], function: Function) -> str:
+def _content_name(func: Callable[..., Any], function: GraphFunction) -> str:
     """A name by what the function does: equal ones are called alike, in every process."""
     body = function.to_proto()
     digest = hashlib.sha256(body.SerializeToString(deterministic=True)).hexdigest()[:11]
@@ -314,12 +314,12 @@ def _content_name(func: Callable[..., Any], function: Function) -> str:
 
 
 @composed
-def derived_function(function: Function) -> Function:
+def derived_function(function: GraphFunction) -> GraphFunction:
     """The function that gives another one's gradients, for ops."""
     return gradient_of(function)
 
 
-def gradient_of(function: Function) -> Function:
+def gradient_of(function: GraphFunction) -> GraphFunction:
     """The function of a function's arguments and its results' gradients that gives the arguments'
     gradients: dense, and zeros where there are none.
     """
@@ -332,7 +332,7 @@ def gradient_of(function: Function) -> Function:
         return function.derived
 
 
-def _derive(function: Function, graph: Any) -> Function:
+def _derive(function: GraphFunction, graph: Any) -> GraphFunction:
     with graph.as_default(), graph.name_scope(None):
         starts = [
             graph.argument(t.dtype, f"{function.name}_d{i}", t._shape)
@@ -347,7 +347,7 @@ def _derive(function: Function, graph: Any) -> Function:
         )
         by_source = dict(zip(sources, found, strict=True))
         outputs = [_dense(by_source.get(x), x) for x in function.inputs]
-    return Function(f"{function.name}_grad", graph, [*function.inputs, *starts], outputs)
+    return GraphFunction(f"{function.name}_grad", graph, [*function.inputs, *starts], outputs)
 
 
 def _flows(t: Tensor) -> bool:
@@ -455,6 +455,6 @@ def _through(
     return [by_source.pop(x, None) for x in inputs]
 
 
-def _call(graph: Graph, function: Function, args: Sequence[Tensor]) -> list[Tensor]:
+def _call(graph: Graph, function: GraphFunction, args: Sequence[Tensor]) -> list[Tensor]:
     name = graph.operation_name(function.name)
     return graph.add_operation(function.definition, args, dict(function.attrs), name).outputs

@@ -17,11 +17,14 @@ from headrace.graph.graph import Graph
 from headrace.graph.import_graph import InputMap, Port, import_nodes, read_attributes
 from headrace.graph.operation import Operation, Tensor
 
+if TYPE_CHECKING:
+    from headrace.graph.functions import GraphFunction
+
 __all__ = ["build_body", "function_def"]
 
 
 def function_def(
-    function: Function, output_names: Sequence[str] | None = None
+    function: GraphFunction, output_names: Sequence[str] | None = None
 ) -> proto.FunctionDef:
     """Write a function."""
     result = proto.FunctionDef()
@@ -95,6 +98,9 @@ def build_body(
     message: proto.FunctionDef, library: Graph
 ) -> tuple[Graph, list[Tensor], list[Tensor]]:
     """Make the graph of a FunctionDef, its arguments and its results; a ValueError names faults."""
+    from headrace.graph.functions import FunctionGraph
+    from headrace.graph.import_graph import InputMap, NodeOutput, import_nodes
+
     graph = FunctionGraph(None)
     graph._functions = library._functions
     graph.label = message.signature.name
@@ -110,7 +116,7 @@ def build_body(
             del copy.input[:]
             copy.input.extend(map(ports.translated, node.input))
         used = {name for node in nodes.node for name in node.input}
-        mapped = {Port(name, 0): t for name, t in arguments.items() if name in used}
+        mapped = {NodeOutput(name, 0): t for name, t in arguments.items() if name in used}
         made = import_nodes(graph, nodes, "", InputMap(mapped), {})
         outputs: list[Tensor] = []
         for a in message.signature.output_arg:

@@ -26,7 +26,7 @@ from headrace.graph.structured import CALL, Called
 if TYPE_CHECKING:
     from headrace.core import proto
 
-__all__ = ["Function", "FunctionGraph", "add_function", "function_named"]
+__all__ = ["GraphFunction", "FunctionGraph", "add_function", "function_named"]
 
 
 def _not_called(*, index: int) -> Any:
@@ -108,7 +108,7 @@ class FunctionGraph(Graph):
         return super().add_operation(definition, inputs, attrs, name, controls, device)
 
 
-class Function:
+class GraphFunction:
     """A function: some operations of a graph, from arguments to results.
 
     outputs: its results. operations: those of the body, whether or not a result needs them; None:
@@ -138,7 +138,7 @@ class Function:
         self._library: Graph | None = None
         self._init_rest(attrs or {}, doc)
 
-    def named(self, name: str) -> Function:
+    def named(self, name: str) -> GraphFunction:
         """Return this function under another name."""
         self.name = name
         if isinstance(self.graph, FunctionGraph):
@@ -151,10 +151,12 @@ class Function:
         self.gradient: str | None = None
         self.python_gradient: Callable[..., Any] | None = None
         self.shape: Callable[..., Any] | None = None
-        self.derived: Function | None = None  # the cached gradient function of gradients.functions
+        self.derived: GraphFunction | None = (
+            None  # the cached gradient function of gradients.functions
+        )
 
     @classmethod
-    def from_proto(cls, function_def: proto.FunctionDef, library: Graph) -> Function:
+    def from_proto(cls, function_def: proto.FunctionDef, library: Graph) -> GraphFunction:
         """Return the function of a FunctionDef; functions that it calls are found in `library`."""
         function = cls.__new__(cls)
         function.name = function_def.signature.name
@@ -311,7 +313,7 @@ def needed(outputs: Iterable[Tensor]) -> list[Operation]:
 _NAME = re.compile(r"[A-Za-z0-9_.\-/]+")
 
 
-def add_function(graph: Graph, function: Function) -> None:
+def add_function(graph: Graph, function: GraphFunction) -> None:
     """Add a function and those that it calls to a graph's library; ValueError if the graph has
     another function of that name.
     """
@@ -333,7 +335,7 @@ def add_function(graph: Graph, function: Function) -> None:
                 add_function(graph, other)
 
 
-def function_named(graph: Graph, name: str) -> Function:
+def function_named(graph: Graph, name: str) -> GraphFunction:
     """Return the function from a graph's library, or from an outer graph's; NotFoundError if there
     is none.
     """

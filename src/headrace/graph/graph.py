@@ -68,7 +68,7 @@ class Graph:
         self._unfeedable: set[Tensor] = set()
         self._unfetchable: set[Any] = set()
         self._finalized = False
-        self._finalized_at: Sequence[source.Frame] = ()
+        self._finalized_at: Sequence[source.StackFrame] = ()
         self._contexts = False  # whether there has ever been a control-flow context
         self._functions: dict[str, Any] = {}
         self._gradient_functions: dict[str, Callable[..., Any]] = {}  # of tf.custom_gradient

@@ -27,7 +27,7 @@ from headrace.core.text import GRAPH_DEF_VERSION, GRAPH_DEF_VERSION_MIN_PRODUCER
 from headrace.graph.attributes import as_attribute, from_proto
 from headrace.graph.definition import Definition
 from headrace.graph.flow import Flow
-from headrace.graph.functions import Function, add_function
+from headrace.graph.functions import GraphFunction, add_function
 from headrace.graph.graph import Graph
 from headrace.graph.operation import Operation, Tensor
 from headrace.graph.schema import MISSING
@@ -48,7 +48,7 @@ _NODE_NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\-/]*")
 _COLOCATION = "loc:@"
 
 
-class Port(NamedTuple):
+class NodeOutput(NamedTuple):
     """Output `index` of the node called `node` in the file."""
 
     node: str
@@ -62,7 +62,7 @@ class Port(NamedTuple):
 class InputMap:
     """The replacements of outputs and control inputs of the file's nodes."""
 
-    tensors: Mapping[Port, Tensor] = field(default_factory=dict)
+    tensors: Mapping[NodeOutput, Tensor] = field(default_factory=dict)
     controls: Mapping[str, Operation] = field(default_factory=dict)
 
 
@@ -74,7 +74,7 @@ class _Node:
     name: str
     definition: Definition
     attrs: dict[str, Any]
-    inputs: list[Port]
+    inputs: list[NodeOutput]
     controls: list[str]
     device: str
     shapes: tuple[TensorShape, ...] | None
@@ -111,12 +111,12 @@ class Imported:
         return op._outputs[port.index]
 
 
-def parse_tensor_name(name: str) -> Port:
+def parse_tensor_name(name: str) -> NodeOutput:
     """Read `x` or `x:1`; ValueError if it is neither."""
     node, colon, index = name.partition(":")
     if colon and not (index.isascii() and index.isdigit()):
         raise ValueError(f"'{name}' is not the name of a tensor: <node> or <node>:<output index>")
-    return Port(node, int(index) if colon else 0)
+    return NodeOutput(node, int(index) if colon else 0)
 
 
 @contextmanager
@@ -288,8 +288,8 @@ def _is_new_default(key: str, value: proto.AttrValue, producer: proto.OpDef | No
     return False
 
 
-def _read_inputs(names: Iterable[str]) -> tuple[list[Port], list[str]]:
-    inputs: list[Port] = []
+def _read_inputs(names: Iterable[str]) -> tuple[list[NodeOutput], list[str]]:
+    inputs: list[NodeOutput] = []
     controls: list[str] = []
     for name in names:
         if name.startswith("^"):
@@ -355,7 +355,7 @@ def _check_input_map(input_map: InputMap, nodes: Mapping[str, _Node]) -> None:
 
 def _back_edges(
     node: _Node, nodes: Mapping[str, _Node], input_map: InputMap
-) -> list[tuple[int, Port]]:
+) -> list[tuple[int, NodeOutput]]:
     """Return the inputs of a Merge from the previous iteration, if it also has initial inputs."""
     if node.definition.flow is not Flow.MERGE:
         return []
@@ -440,7 +440,7 @@ def _check_inputs(node: _Node, nodes: Mapping[str, _Node], input_map: InputMap) 
 
 def _add_functions(graph: Graph, library: proto.FunctionDefLibrary) -> None:
     for message in library.function:
-        add_function(graph, Function.from_proto(message, graph))
+        add_function(graph, GraphFunction.from_proto(message, graph))
     for pair in library.gradient:
         if pair.function_name not in graph._functions:
             raise ValueError(f"the gradient of '{pair.function_name}', which is not a function")
@@ -521,7 +521,7 @@ def _make(
     return op
 
 
-def _find(port: Port, made: Mapping[str, Operation], input_map: InputMap) -> Tensor | None:
+def _find(port: NodeOutput, made: Mapping[str, Operation], input_map: InputMap) -> Tensor | None:
     """The tensor of an input, or None if it isn't made yet."""
     if port in input_map.tensors:
         return input_map.tensors[port]

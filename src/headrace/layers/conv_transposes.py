@@ -8,13 +8,13 @@ from typing import Any
 
 from headrace.core.export import export
 from headrace.layers.arguments import ZEROS, as_function, data_format_name
-from headrace.layers.convolutional import Convolution
+from headrace.layers.convolutional import ConvolutionLayer
 from headrace.ops.define import b
 
 __all__ = ["Conv2DTranspose", "Conv3DTranspose", "conv2d_transpose", "conv3d_transpose"]
 
 
-class TransposedConvolution(Convolution):
+class TransposedConvolution(ConvolutionLayer):
     """The gradient of a convolution, used in the forward pass: `strides` enlarges the spatial
     sizes.
     """

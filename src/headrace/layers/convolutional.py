@@ -22,10 +22,10 @@ from headrace.ops.convert import convert_to_tensor
 from headrace.ops.define import b
 from headrace.ops.window_arguments import strides_and_rates, with_space_to_batch
 
-__all__ = ["Conv1D", "Conv2D", "Conv3D", "Convolution", "conv1d", "conv2d", "conv3d"]
+__all__ = ["Conv1D", "Conv2D", "Conv3D", "ConvolutionLayer", "conv1d", "conv2d", "conv3d"]
 
 
-class Convolution(Layer):
+class ConvolutionLayer(Layer):
     """The base class of convolutional layers: the window, the kernel, the bias, the activation.
 
     `spatial`, which subclasses set, is the number of spatial dimensions.
@@ -192,21 +192,21 @@ class Convolution(Layer):
 
 
 @export("layers.Conv1D")
-class Conv1D(Convolution):
+class Conv1D(ConvolutionLayer):
     """A convolution of sequences [batch, time, channels]; padding may be 'causal'."""
 
     spatial = 1
 
 
 @export("layers.Conv2D")
-class Conv2D(Convolution):
+class Conv2D(ConvolutionLayer):
     """A convolution of images [batch, height, width, channels]."""
 
     spatial = 2
 
 
 @export("layers.Conv3D")
-class Conv3D(Convolution):
+class Conv3D(ConvolutionLayer):
     """A convolution of volumes [batch, depth, height, width, channels]."""
 
     spatial = 3

@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 
-class Pooling(Layer):
+class PoolingLayer(Layer):
     """Reduces each window to one number. Subclasses set `spatial` and `maximum`."""
 
     spatial: int
@@ -101,42 +101,42 @@ class Pooling(Layer):
 
 
 @export("layers.MaxPooling1D")
-class MaxPooling1D(Pooling):
+class MaxPooling1D(PoolingLayer):
     """The largest element of each window of sequences."""
 
     spatial, maximum = 1, True
 
 
 @export("layers.MaxPooling2D")
-class MaxPooling2D(Pooling):
+class MaxPooling2D(PoolingLayer):
     """The largest element of each window of images."""
 
     spatial, maximum = 2, True
 
 
 @export("layers.MaxPooling3D")
-class MaxPooling3D(Pooling):
+class MaxPooling3D(PoolingLayer):
     """The largest element of each window of volumes."""
 
     spatial, maximum = 3, True
 
 
 @export("layers.AveragePooling1D")
-class AveragePooling1D(Pooling):
+class AveragePooling1D(PoolingLayer):
     """The mean of each window of sequences."""
 
     spatial, maximum = 1, False
 
 
 @export("layers.AveragePooling2D")
-class AveragePooling2D(Pooling):
+class AveragePooling2D(PoolingLayer):
     """The mean of each window of images."""
 
     spatial, maximum = 2, False
 
 
 @export("layers.AveragePooling3D")
-class AveragePooling3D(Pooling):
+class AveragePooling3D(PoolingLayer):
     """The mean of each window of volumes."""
 
     spatial, maximum = 3, False

@@ -8,13 +8,13 @@ from typing import Any
 
 from headrace.core.export import export
 from headrace.layers.arguments import ZEROS, as_function
-from headrace.layers.convolutional import Convolution
+from headrace.layers.convolutional import ConvolutionLayer
 from headrace.ops.define import b
 
 __all__ = ["SeparableConv1D", "SeparableConv2D", "separable_conv1d", "separable_conv2d"]
 
 
-class SeparableConvolution(Convolution):
+class SeparableConvolution(ConvolutionLayer):
     """A depthwise convolution, with depth_multiplier filters per channel, and a pointwise one."""
 
     def __init__(

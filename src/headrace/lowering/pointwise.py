@@ -24,9 +24,9 @@ from headrace.core.dtypes import as_dtype
 __all__ = [
     "FLOATS",
     "OPCODES",
-    "Instruction",
     "Lane",
     "Pointwise",
+    "PointwiseStep",
     "Recorder",
     "record",
     "rounded_once",
@@ -103,7 +103,7 @@ SPECIAL = ("const", "cast", "select", "index")
 
 
 @dataclass(frozen=True, slots=True)
-class Instruction:
+class PointwiseStep:
     """One step: `opcode` on earlier values gives a value of `dtype` (a NumPy type's name)."""
 
     opcode: str
@@ -117,7 +117,7 @@ class Pointwise:
     """A pointwise program: the types of its inputs, its steps, the values that are its outputs."""
 
     inputs: tuple[str, ...]
-    steps: tuple[Instruction, ...]
+    steps: tuple[PointwiseStep, ...]
     outputs: tuple[int, ...]
 
     def dtype_of(self, value: int) -> str:
@@ -149,7 +149,7 @@ class Pointwise:
         return "\n".join([f"({head}) -> {tail}", *(f"  {line}" for line in lines)])
 
 
-def _run(step: Instruction, operands: list[Any], indices: Sequence[Any]) -> Any:
+def _run(step: PointwiseStep, operands: list[Any], indices: Sequence[Any]) -> Any:
     dtype = as_dtype(step.dtype).as_numpy_dtype
     if step.opcode == "const":
         return np.asarray(step.immediate).astype(dtype)
@@ -224,8 +224,8 @@ class Recorder:
 
     def __init__(self, dtypes: Sequence[str]) -> None:
         self.inputs = tuple(dtypes)
-        self.steps: list[Instruction] = []
-        self._known: dict[Instruction, int] = {}
+        self.steps: list[PointwiseStep] = []
+        self._known: dict[PointwiseStep, int] = {}
 
     def lanes(self) -> list[Lane]:
         """The inputs."""
@@ -270,7 +270,7 @@ class Recorder:
 
     def emit(self, opcode: str, lanes: Sequence[Lane], dtype: str, immediate: Any = None) -> Lane:
         """Record one step and return its value."""
-        step = Instruction(opcode, tuple(v.number for v in lanes), dtype, immediate)
+        step = PointwiseStep(opcode, tuple(v.number for v in lanes), dtype, immediate)
         # 0.0 == -0.0 and 1 == True: equal steps must have immediates of one spelling.
         key = (step, repr(immediate))
         number = self._known.get(key)  # type: ignore[call-overload]

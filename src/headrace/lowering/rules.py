@@ -34,7 +34,7 @@ __all__ = [
     "Pass",
     "Read",
     "Reduce",
-    "Reduction",
+    "ReductionGeometry",
     "Site",
     "Update",
     "View",
@@ -400,7 +400,7 @@ def assembly_of(rule: Join, site: Site) -> Assembly | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Reduction:
+class ReductionGeometry:
     """A Reduce with everything settled: map by `before`, combine along `axes`, map by `after`."""
 
     combine: str
@@ -409,7 +409,7 @@ class Reduction:
     after: Pointwise
 
 
-def reduction_of(rule: Reduce, site: Site) -> Reduction | None:
+def reduction_of(rule: Reduce, site: Site) -> ReductionGeometry | None:
     """What a reduction does here; None where its axes aren't known."""
     dtype, shape = site.input_dtypes[0], site.input_shapes[0]
     axes = rule.axes(site) if rule.axes is not None else _constant_axes(site)
@@ -427,7 +427,7 @@ def reduction_of(rule: Reduce, site: Site) -> Reduction | None:
         result = x if rule.after is None else rule.after(e, x, count)
         return e.cast(result, site.output_dtypes[0])
 
-    return Reduction(rule.combine, axes, before, record(after, [total]))
+    return ReductionGeometry(rule.combine, axes, before, record(after, [total]))
 
 
 def _same(e: Recorder, x: Lane) -> Lane:

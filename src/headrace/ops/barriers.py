@@ -9,7 +9,7 @@ import numpy as np
 from headrace.core.errors import InvalidArgumentError, UnimplementedError
 from headrace.core.export import export
 from headrace.core.shapes import TensorShape, show_shape
-from headrace.devices.barrier import Barrier as BarrierState
+from headrace.devices.barrier import BarrierState
 from headrace.devices.batches import rows
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect, Sample
 from headrace.graph.inference import constant_value

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from headrace.checkpoint.bundle import NamedTensor, merge_bundles, write_bundle
-from headrace.checkpoint.contents import Checkpoint
+from headrace.checkpoint.contents import OpenCheckpoint
 from headrace.checkpoint.names import require
 from headrace.checkpoint.reader import read_checkpoint
 from headrace.checkpoint.slice_files import SliceFiles, write_slice_file
@@ -164,7 +164,7 @@ def merge_v2_checkpoints(checkpoint_prefixes, destination_prefix, delete_old_dir
 # -- Restoring -------------------------------------------------------------------------------------
 
 
-def _read(checkpoint: Checkpoint, name: str, spec: str, dtype: DType) -> np.ndarray:
+def _read(checkpoint: OpenCheckpoint, name: str, spec: str, dtype: DType) -> np.ndarray:
     stored = checkpoint.find(name)
     if stored.dtype is not dtype:
         raise InvalidArgumentError(
@@ -195,7 +195,7 @@ def _restore_v2_kernel(prefix, tensor_names, shape_and_slices, *, dtypes):
             f"{len(names)} names and {len(specs)} slices were given for {len(dtypes)} types",
         )
 
-    def read(checkpoint: Checkpoint) -> list[np.ndarray]:
+    def read(checkpoint: OpenCheckpoint) -> list[np.ndarray]:
         require(checkpoint, names)
         wanted = zip(names, specs, dtypes, strict=True)
         return [_read(checkpoint, name, spec, dtype) for name, spec, dtype in wanted]

@@ -18,7 +18,7 @@ from headrace.core.errors import InvalidArgumentError
 from headrace.core.shapes import TensorShape
 from headrace.graph.default import get_default_graph
 from headrace.graph.definition import Effect
-from headrace.graph.functions import Function, function_named
+from headrace.graph.functions import GraphFunction, function_named
 from headrace.graph.operation import Operation, Tensor
 from headrace.graph.structured import CALL, Called
 from headrace.ops import infer
@@ -31,7 +31,7 @@ from headrace.ops.resource_state import handle_data
 __all__ = ["For", "Gradient", "If", "While", "partitioned_call", "remote_call"]
 
 
-def _named(op: Operation, name: Any) -> Function:
+def _named(op: Operation, name: Any) -> GraphFunction:
     return function_named(op.graph, name.name)
 
 
@@ -154,7 +154,7 @@ def symbolic_gradient(input, Tout, f, name=None):
 
 @composed
 def function_gradients(
-    function: Function,
+    function: GraphFunction,
     inputs: Sequence[Tensor],
     outputs: Sequence[Tensor],
     grads: Sequence[Any],

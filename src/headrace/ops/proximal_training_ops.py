@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from headrace.ops.training_ops import ANY, POSITIVE, step_samples
-from headrace.ops.training_step import Optimizer, by_handle, by_reference
+from headrace.ops.training_step import OptimizerFormula, by_handle, by_reference
 
 __all__ = ["ADAGRAD_DA", "FTRL", "FTRL_V2", "PROXIMAL_ADAGRAD", "PROXIMAL_DESCENT", "apply_ftrl"]
 
@@ -102,7 +102,7 @@ _PENALTIES = {"l1": "non-negative", "l2": "non-negative"}
 _LEADER = {**_PENALTIES, "lr": "positive", "lr_power": "non-positive"}
 _SMALL = {"low": -0.5, "high": 0.5}
 
-PROXIMAL_DESCENT = Optimizer(_proximal_descent, ["var"], ["alpha", "l1", "l2", "delta"])
+PROXIMAL_DESCENT = OptimizerFormula(_proximal_descent, ["var"], ["alpha", "l1", "l2", "delta"])
 _DESCENT_SAMPLES = step_samples(ANY, 0.25, 0.5, 0.25, ANY)
 
 
@@ -118,7 +118,7 @@ def resource_apply_proximal_gradient_descent(
     """Subtract alpha * delta from the variable behind a handle, and shrink it."""
 
 
-PROXIMAL_ADAGRAD = Optimizer(
+PROXIMAL_ADAGRAD = OptimizerFormula(
     _proximal_adagrad,
     ["var", "accum"],
     ["lr", "l1", "l2", "grad"],
@@ -137,7 +137,7 @@ def resource_apply_proximal_adagrad(var, accum, lr, l1, l2, grad, use_locking=Fa
     """As ResourceApplyAdagrad, then shrink the variable."""
 
 
-ADAGRAD_DA = Optimizer(
+ADAGRAD_DA = OptimizerFormula(
     _adagrad_da,
     ["var", "gradient_accumulator", "gradient_squared_accumulator"],
     ["grad", "lr", "l1", "l2", "global_step"],
@@ -177,7 +177,7 @@ def resource_apply_adagrad_da(
     """Set a variable from the sums of all gradients and of their squares: dual averaging."""
 
 
-FTRL = Optimizer(
+FTRL = OptimizerFormula(
     _ftrl, ["var", "accum", "linear"], ["grad", "lr", "l1", "l2", "lr_power"], limits=_LEADER
 )
 _FTRL_SAMPLES = step_samples(ANY, POSITIVE, _SMALL, ANY, 0.25, 0.5, 0.25, -0.5)
@@ -195,7 +195,7 @@ def resource_apply_ftrl(
     """Follow the regularized leader."""
 
 
-FTRL_V2 = Optimizer(
+FTRL_V2 = OptimizerFormula(
     _ftrl_v2,
     ["var", "accum", "linear"],
     ["grad", "lr", "l1", "l2", "l2_shrinkage", "lr_power"],

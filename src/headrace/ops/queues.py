@@ -17,11 +17,11 @@ from headrace.core.errors import InvalidArgumentError
 from headrace.core.shapes import TensorShape, show_shape
 from headrace.devices.batches import own, rows
 from headrace.devices.queues import (
-    FIFOQueue,
-    PaddingFIFOQueue,
-    PriorityQueue,
+    FIFOQueueState,
+    PaddingFIFOQueueState,
+    PriorityQueueState,
     Queue,
-    RandomShuffleQueue,
+    RandomShuffleQueueState,
 )
 from headrace.devices.resources import ResourceHandle
 from headrace.devices.resumable import Resumable
@@ -45,7 +45,7 @@ def _find(
     """Return the handle of a queue, creating the queue if it doesn't exist; an existing one must
     match the request.
     """
-    if kind is not PaddingFIFOQueue:
+    if kind is not PaddingFIFOQueueState:
         for shape in shapes:
             if not shape.is_fully_defined():
                 raise InvalidArgumentError(
@@ -88,17 +88,17 @@ def _show_shapes(shapes: Any) -> str:
 
 def _fifo_kernel(*, ctx, component_types, shapes, capacity, container, shared_name):
     place = container, shared_name
-    return _find(ctx, FIFOQueue, component_types, shapes, capacity, place)
+    return _find(ctx, FIFOQueueState, component_types, shapes, capacity, place)
 
 
 def _padding_kernel(*, ctx, component_types, shapes, capacity, container, shared_name):
     place = container, shared_name
-    return _find(ctx, PaddingFIFOQueue, component_types, shapes, capacity, place)
+    return _find(ctx, PaddingFIFOQueueState, component_types, shapes, capacity, place)
 
 
 def _priority_kernel(*, ctx, component_types, shapes, capacity, container, shared_name):
     types, shapes = (dtypes.int64, *component_types), (_SCALAR, *shapes)
-    return _find(ctx, PriorityQueue, types, shapes, capacity, (container, shared_name))
+    return _find(ctx, PriorityQueueState, types, shapes, capacity, (container, shared_name))
 
 
 def _shuffle_kernel(
@@ -124,7 +124,7 @@ def _shuffle_kernel(
     place, keep, seeds = (container, shared_name), min_after_dequeue, (seed, seed2)
     handle = _find(
         ctx,
-        RandomShuffleQueue,
+        RandomShuffleQueueState,
         component_types,
         shapes,
         capacity,

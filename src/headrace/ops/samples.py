@@ -26,7 +26,7 @@ from headrace.ops.convert import as_array, constant
 from headrace.ops.define import build
 
 __all__ = [
-    "Random",
+    "RandomSample",
     "Sample",
     "calls",
     "pairs",
@@ -51,7 +51,7 @@ _ANY = (
 )
 
 
-class Random:
+class RandomSample:
     """An array of random numbers in [low, high) of whatever dtype the op asks for.
 
     Reals are kept `apart` from whole and half numbers, so that finite differences don't straddle a
@@ -100,7 +100,7 @@ def _apart(values: Any, low: float, high: float) -> Any:
     return np.where(moved >= high, np.asarray(values), moved) if high > low else values
 
 
-r = Random
+r = RandomSample
 
 
 def unary(low: float = -2.0, high: float = 2.0) -> list[Sample]:
@@ -183,7 +183,7 @@ def calls(
                     continue
                 array = _array(piece, dtype, len(arrays))
                 arrays.append(array)
-                if static and not isinstance(piece, Random):
+                if static and not isinstance(piece, RandomSample):
                     tensors.append(constant(array, dtype, name=f"{argument.name}_{k}"))
                 else:
                     shape = array.shape if static else None
@@ -225,7 +225,7 @@ def _types(
 
 
 def _array(spec: Any, dtype: DType, salt: int) -> np.ndarray:
-    if isinstance(spec, Random):
+    if isinstance(spec, RandomSample):
         return spec.array(dtype, salt)
     if dtype is dtypes.string:
         return as_array(spec, dtype)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from headrace.ops.training_ops import ANY, step_samples
-from headrace.ops.training_step import Optimizer, by_handle, by_reference
+from headrace.ops.training_step import OptimizerFormula, by_handle, by_reference
 
 __all__ = ["apply_add_sign", "apply_power_sign"]
 
@@ -32,8 +32,10 @@ def _power_sign(
     return var - lr * e.exp(logbase * sign_decay * agreement) * grad, m
 
 
-_ADD_SIGN = Optimizer(_add_sign, ["var", "m"], ["lr", "alpha", "sign_decay", "beta", "grad"])
-_POWER_SIGN = Optimizer(_power_sign, ["var", "m"], ["lr", "logbase", "sign_decay", "beta", "grad"])
+_ADD_SIGN = OptimizerFormula(_add_sign, ["var", "m"], ["lr", "alpha", "sign_decay", "beta", "grad"])
+_POWER_SIGN = OptimizerFormula(
+    _power_sign, ["var", "m"], ["lr", "logbase", "sign_decay", "beta", "grad"]
+)
 _SAMPLES = step_samples(ANY, ANY, 0.25, 0.5, 0.75, 0.9, ANY)
 
 

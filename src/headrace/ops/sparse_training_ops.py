@@ -27,12 +27,12 @@ from headrace.ops.training_ops import (
     POSITIVE,
     RMS_PROP,
 )
-from headrace.ops.training_step import Optimizer, by_handle, by_reference, of_rows
+from headrace.ops.training_step import OptimizerFormula, by_handle, by_reference, of_rows
 
 __all__ = ["sparse_apply_adagrad", "sparse_apply_ftrl", "sparse_apply_momentum"]
 
 
-def _samples(o: Optimizer, *inputs: Any, **options: Any) -> list[Sample]:
+def _samples(o: OptimizerFormula, *inputs: Any, **options: Any) -> list[Sample]:
     """Samples without options and with each, with a row that comes twice; a dict says what an array
     is. Inputs are those of the formula: rows' numbers follow the gradient.
     """

@@ -191,7 +191,7 @@ class HashTable(StaticHashTable):
         return self.initializer
 
 
-class SaveSpec(NamedTuple):
+class SavedTensor(NamedTuple):
     """A tensor that a saver stores under `name`."""
 
     tensor: Tensor
@@ -207,8 +207,8 @@ class _TableSaveable:
         self.op = table
         self.name = name
         self.specs = [
-            SaveSpec(exported.keys, "", f"{name}-keys", table.key_dtype),
-            SaveSpec(exported.values, "", f"{name}-values", table.value_dtype),
+            SavedTensor(exported.keys, "", f"{name}-keys", table.key_dtype),
+            SavedTensor(exported.values, "", f"{name}-values", table.value_dtype),
         ]
 
     def restore(self, restored_tensors: Any, restored_shapes: Any = None) -> Operation:

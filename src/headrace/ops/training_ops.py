@@ -11,7 +11,7 @@ from typing import Any
 
 from headrace.graph.definition import Sample
 from headrace.ops.samples import r, typed
-from headrace.ops.training_step import Optimizer, by_handle, by_reference
+from headrace.ops.training_step import OptimizerFormula, by_handle, by_reference
 
 __all__ = [
     "ADADELTA",
@@ -173,7 +173,7 @@ def step_samples(*inputs: Any, **options: Any) -> list[Sample]:
 ANY: dict[str, Any] = {}
 POSITIVE = {"low": 0.2, "high": 2.0}
 
-_DESCENT = Optimizer(_gradient_descent, ["var"], ["alpha", "delta"])
+_DESCENT = OptimizerFormula(_gradient_descent, ["var"], ["alpha", "delta"])
 _DESCENT_SAMPLES = step_samples(ANY, 0.25, ANY)
 
 
@@ -187,7 +187,7 @@ def resource_apply_gradient_descent(var, alpha, delta, use_locking=False, name=N
     """Subtract alpha * delta from the variable behind a handle."""
 
 
-MOMENTUM = Optimizer(_momentum, ["var", "accum"], ["lr", "grad", "momentum"], _NESTEROV)
+MOMENTUM = OptimizerFormula(_momentum, ["var", "accum"], ["lr", "grad", "momentum"], _NESTEROV)
 _MOMENTUM_SAMPLES = step_samples(ANY, ANY, 0.25, ANY, 0.9, use_nesterov=True)
 
 
@@ -205,7 +205,7 @@ def resource_apply_momentum(
     """Follow gradients accumulated with `momentum`."""
 
 
-KERAS = Optimizer(_keras_momentum, ["var", "accum"], ["lr", "grad", "momentum"], _NESTEROV)
+KERAS = OptimizerFormula(_keras_momentum, ["var", "accum"], ["lr", "grad", "momentum"], _NESTEROV)
 
 
 @by_handle("ResourceApplyKerasMomentum", KERAS, _MOMENTUM_SAMPLES)
@@ -215,7 +215,7 @@ def resource_apply_keras_momentum(
     """As ResourceApplyMomentum, but accumulate steps, including the learning rate."""
 
 
-_ADAM = Optimizer(
+_ADAM = OptimizerFormula(
     _adam,
     ["var", "m", "v"],
     ["beta1_power", "beta2_power", "lr", "beta1", "beta2", "epsilon", "grad"],
@@ -264,7 +264,7 @@ def resource_apply_adam(
     """Follow running means of the gradients, m, scaled by running means of their squares, v."""
 
 
-_ADA_MAX = Optimizer(
+_ADA_MAX = OptimizerFormula(
     _ada_max, ["var", "m", "v"], ["beta1_power", "lr", "beta1", "beta2", "epsilon", "grad"]
 )
 _ADA_MAX_SAMPLES = step_samples(ANY, ANY, POSITIVE, 0.81, 0.25, 0.9, 0.99, 0.01, ANY)
@@ -286,7 +286,7 @@ def resource_apply_ada_max(
     """As ResourceApplyAdam, scaled by a decaying maximum of the gradients."""
 
 
-ADAGRAD = Optimizer(_adagrad, ["var", "accum"], ["lr", "grad"], _SLOTS)
+ADAGRAD = OptimizerFormula(_adagrad, ["var", "accum"], ["lr", "grad"], _SLOTS)
 _ADAGRAD_SAMPLES = step_samples(ANY, POSITIVE, 0.25, ANY, update_slots=False)
 
 
@@ -300,7 +300,7 @@ def resource_apply_adagrad(var, accum, lr, grad, use_locking=False, update_slots
     """Follow gradients scaled by the root of the sum of all their squares so far."""
 
 
-ADAGRAD_V2 = Optimizer(_adagrad_v2, ["var", "accum"], ["lr", "epsilon", "grad"], _SLOTS)
+ADAGRAD_V2 = OptimizerFormula(_adagrad_v2, ["var", "accum"], ["lr", "epsilon", "grad"], _SLOTS)
 _ADAGRAD_V2_SAMPLES = step_samples(ANY, POSITIVE, 0.25, 0.01, ANY, update_slots=False)
 
 
@@ -318,7 +318,9 @@ def resource_apply_adagrad_v2(
     """As ResourceApplyAdagrad, with epsilon added to the root."""
 
 
-ADADELTA = Optimizer(_adadelta, ["var", "accum", "accum_update"], ["lr", "rho", "epsilon", "grad"])
+ADADELTA = OptimizerFormula(
+    _adadelta, ["var", "accum", "accum_update"], ["lr", "rho", "epsilon", "grad"]
+)
 _ADADELTA_SAMPLES = step_samples(ANY, POSITIVE, POSITIVE, 0.25, 0.9, 0.01, ANY)
 
 
@@ -334,7 +336,9 @@ def resource_apply_adadelta(
     """Follow gradients scaled by the ratio of the recent magnitudes of steps and gradients."""
 
 
-RMS_PROP = Optimizer(_rms_prop, ["var", "ms", "mom"], ["lr", "rho", "momentum", "epsilon", "grad"])
+RMS_PROP = OptimizerFormula(
+    _rms_prop, ["var", "ms", "mom"], ["lr", "rho", "momentum", "epsilon", "grad"]
+)
 _RMS_PROP_SAMPLES = step_samples(ANY, POSITIVE, ANY, 0.25, 0.9, 0.8, 0.01, ANY)
 
 
@@ -350,7 +354,7 @@ def resource_apply_rms_prop(
     """Follow, with momentum, gradients scaled by the root of their squares' running mean."""
 
 
-CENTERED = Optimizer(
+CENTERED = OptimizerFormula(
     _centered_rms_prop, ["var", "mg", "ms", "mom"], ["lr", "rho", "momentum", "epsilon", "grad"]
 )
 _CENTERED_SAMPLES = step_samples(

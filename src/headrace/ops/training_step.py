@@ -28,7 +28,7 @@ from headrace.ops.resource_state import handle_shape, variable_behind
 from headrace.ops.row_groups import row_groups
 from headrace.ops.state import equal_shapes, state_of
 
-__all__ = ["Optimizer", "by_handle", "by_reference", "of_rows"]
+__all__ = ["OptimizerFormula", "by_handle", "by_reference", "of_rows"]
 
 _INDICES = "indices"
 # The operands that have the variable's shape (or rows of it); the rest are scalars and indices.
@@ -58,7 +58,7 @@ class _Arrays:
 
 
 @dataclass(frozen=True)
-class Optimizer:
+class OptimizerFormula:
     """A formula and what an op's schema says of it: the variables and operands, in its order.
 
     `limits` maps operands to the range that they must lie in (a key of RANGES). Native code can't
@@ -127,7 +127,7 @@ class Optimizer:
         return f"{', '.join(inputs)} -> {result}", attributes
 
 
-def of_rows(o: Optimizer) -> Optimizer:
+def of_rows(o: OptimizerFormula) -> OptimizerFormula:
     """The same step for gradients of some rows, whose numbers follow as `indices`."""
     operands: list[str] = []
     for name in o.operands:
@@ -138,7 +138,9 @@ def of_rows(o: Optimizer) -> Optimizer:
 # -- Shapes ----------------------------------------------------------------------------------------
 
 
-def _checked_shapes(o: Optimizer, shapes: Sequence[TensorShape], operands: Any) -> TensorShape:
+def _checked_shapes(
+    o: OptimizerFormula, shapes: Sequence[TensorShape], operands: Any
+) -> TensorShape:
     """What the shapes of variables and operands say of the variable's; ValueError if they clash."""
     shape = shapes[0]
     for other in shapes[1:]:
@@ -166,7 +168,7 @@ def _with_rows(shape: TensorShape, grad: TensorShape, indices: TensorShape) -> T
 # -- Definitions -----------------------------------------------------------------------------------
 
 
-def by_reference(op_type: str, o: Optimizer, samples: list[Sample]) -> Any:
+def by_reference(op_type: str, o: OptimizerFormula, samples: list[Sample]) -> Any:
     """Define an optimizer's op on references."""
     count = len(o.variables)
 
@@ -188,7 +190,7 @@ def by_reference(op_type: str, o: Optimizer, samples: list[Sample]) -> Any:
     )
 
 
-def by_handle(op_type: str, o: Optimizer, samples: list[Sample]) -> Any:
+def by_handle(op_type: str, o: OptimizerFormula, samples: list[Sample]) -> Any:
     """Define an optimizer's op on handles."""
     count = len(o.variables)
 
@@ -217,7 +219,10 @@ def by_handle(op_type: str, o: Optimizer, samples: list[Sample]) -> Any:
 
 
 def _step(
-    o: Optimizer, states: list[VariableState], operands: Sequence[Any], attributes: dict[str, Any]
+    o: OptimizerFormula,
+    states: list[VariableState],
+    operands: Sequence[Any],
+    attributes: dict[str, Any],
 ) -> None:
     """Replace the variables' values, or rows of them, by the results of one step."""
     named = dict(zip(o.operands, operands, strict=True))
@@ -233,7 +238,10 @@ def _step(
 
 
 def _step_all(
-    o: Optimizer, states: list[VariableState], named: dict[str, Any], attributes: dict[str, Any]
+    o: OptimizerFormula,
+    states: list[VariableState],
+    named: dict[str, Any],
+    attributes: dict[str, Any],
 ) -> None:
     old = [state.look() for state in states]
     for name in _ARRAYS_BY_NAME:
@@ -251,7 +259,10 @@ def _step_all(
 
 
 def _step_rows(
-    o: Optimizer, states: list[VariableState], named: dict[str, Any], attributes: dict[str, Any]
+    o: OptimizerFormula,
+    states: list[VariableState],
+    named: dict[str, Any],
+    attributes: dict[str, Any],
 ) -> None:
     """Read and write only the rows in `indices`."""
     named = {**named}
@@ -276,7 +287,7 @@ def _numbers(named: dict[str, Any], dtype: Any) -> list[Any]:
 # -- Errors ----------------------------------------------------------------------------------------
 
 
-def _check_variables(o: Optimizer, old: list[np.ndarray]) -> None:
+def _check_variables(o: OptimizerFormula, old: list[np.ndarray]) -> None:
     var = old[0]
     if var.dtype not in _NARROW_OR_WIDE:
         raise TypeError(f"needs floating-point variables, not {var.dtype.name}")
@@ -286,7 +297,7 @@ def _check_variables(o: Optimizer, old: list[np.ndarray]) -> None:
         _require_shape(name, slot, var)
 
 
-def _check_scalars(o: Optimizer, named: dict[str, Any]) -> None:
+def _check_scalars(o: OptimizerFormula, named: dict[str, Any]) -> None:
     for name, operand in named.items():
         if name in (*_ARRAYS_BY_NAME, _INDICES):
             continue

@@ -12,10 +12,17 @@ from collections.abc import Sequence
 
 from headrace.graph.dataflow import Node, Value
 from headrace.graph.flow import Flow
-from headrace.graph.structured import UNDEFINED
-from headrace.lowering.rules import Pass
-from headrace.ops.loops_and_branches import IF
-from headrace.optimize.raised import Draft, Op, Part, Unraisable, holders, in_order, stand_in
+from headrace.graph.lowering import Pass
+from headrace.graph.structured import IF, UNDEFINED
+from headrace.optimize.raised import (
+    NodeDraft,
+    Op,
+    PartDraft,
+    Unraisable,
+    holders,
+    in_order,
+    stand_in,
+)
 
 __all__ = ["raise_branches"]
 
@@ -179,7 +186,7 @@ class _Branches:
                 if self._is_settled(op):
                     made.append(self._passed(op))
             elif op.definition.flow is Flow.TRIGGER:
-                made.append(Draft(None, op, (), (), op.controls, [op]))
+                made.append(NodeDraft(None, op, (), (), op.controls, [op]))
             else:
                 made.append(op)
         for predicate, group in groups.items():
@@ -208,10 +215,10 @@ class _Branches:
         """Whether a Switch is under its own predicate."""
         return self._paths.predicate(switch) in dict(self._paths.operations[switch])
 
-    def _passed(self, switch: Op) -> Draft:
+    def _passed(self, switch: Op) -> NodeDraft:
         alive = [t for t in switch.outputs if self._paths.is_alive(t)]
         given = switch.inputs[:1]
-        return Draft(None, switch, given, alive, switch.controls, [switch])
+        return NodeDraft(None, switch, given, alive, switch.controls, [switch])
 
     def _levels(self, operations: list[Op], group: set[Op], depth: int) -> list[list[Op]]:
         """Return the group as runs; no run needs results of a later one."""
@@ -232,7 +239,7 @@ class _Branches:
                 runs.setdefault(level[op], []).append(op)
         return [runs[k] for k in sorted(runs)]
 
-    def _branch(self, level: list[Op], predicate: Value, prefix: Path) -> Draft:
+    def _branch(self, level: list[Op], predicate: Value, prefix: Path) -> NodeDraft:
         """The IF of a run of operations under a predicate."""
         depth = len(prefix)
         merges = [op for op in level if len(self._paths.operations[op]) == depth]
@@ -250,14 +257,14 @@ class _Branches:
             for t in leaving:
                 if self._paths.of(t)[depth][1] != side:
                     t = stand_in(t)
-                    missing.append(Draft(UNDEFINED, t.op, (), (t,), (), ()))
+                    missing.append(NodeDraft(UNDEFINED, t.op, (), (t,), (), ()))
                 wanted.append(t)
             operations = self.build(mine, (*prefix, (predicate, side)))
             feeds = [*(s.outputs[int(side)] for s in switches), *given]
-            parts[side] = Part([*missing, *operations], feeds, wanted)
+            parts[side] = PartDraft([*missing, *operations], feeds, wanted)
         controls = dict.fromkeys(c for op in own for c in op.controls)
         origin = (merges or inner)[0]
-        return Draft(
+        return NodeDraft(
             IF,
             origin,
             [predicate, *(s.inputs[0] for s in switches), *given],

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from headrace.graph.dataflow import Dataflow, Node, rewrite
 from headrace.graph.definition import Effect
-from headrace.graph.functions import Function
+from headrace.graph.functions import GraphFunction
 from headrace.graph.structured import effect_of, with_effect
 from headrace.optimize.aliases import reread
 from headrace.optimize.prune import prune
@@ -26,11 +26,11 @@ def inline(flow: Dataflow) -> Dataflow:
     return _inlined(flow, ())
 
 
-def _inlined(flow: Dataflow, within: tuple[Function, ...]) -> Dataflow:
+def _inlined(flow: Dataflow, within: tuple[GraphFunction, ...]) -> Dataflow:
     return rewrite(flow, lambda node: _structured(node, within)) if flow.calls else flow
 
 
-def _structured(node: Node, within: tuple[Function, ...]) -> Node | None:
+def _structured(node: Node, within: tuple[GraphFunction, ...]) -> Node | None:
     rule = node.definition.calls
     if rule is None or any(v.dtype._is_ref_dtype for v in node.inputs):
         return None
@@ -51,7 +51,7 @@ def _structured(node: Node, within: tuple[Function, ...]) -> Node | None:
     return replace(node, definition=definition, attrs=attrs)
 
 
-def _part(function: Function, within: tuple[Function, ...]) -> Dataflow:
+def _part(function: GraphFunction, within: tuple[GraphFunction, ...]) -> Dataflow:
     if function in within or function.attrs.get("_noinline"):
         raise Unraisable(f"function '{function.name}' is not to be inlined")
     flow = prune(function.outputs, function.targets, function.inputs)

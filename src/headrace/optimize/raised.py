@@ -14,7 +14,16 @@ from headrace.graph.dataflow import Dataflow, Feed, Node, Value, handle_data, is
 from headrace.graph.definition import Definition
 from headrace.graph.structured import effect_of, with_effect
 
-__all__ = ["Draft", "Op", "Part", "Unraisable", "assembled", "holders", "in_order", "stand_in"]
+__all__ = [
+    "NodeDraft",
+    "Op",
+    "PartDraft",
+    "Unraisable",
+    "assembled",
+    "holders",
+    "in_order",
+    "stand_in",
+]
 
 Op = Any  # a Node, or a Draft
 
@@ -23,7 +32,7 @@ class Unraisable(Exception):
     """The control flow of a step is not made of loops and branches that nest."""
 
 
-class Part(NamedTuple):
+class PartDraft(NamedTuple):
     """A step inside a structured node, in the making: `feeds` are values of the flow around it."""
 
     nodes: Sequence[Op]
@@ -32,7 +41,7 @@ class Part(NamedTuple):
     targets: Sequence[Node] = ()
 
 
-class Draft:
+class NodeDraft:
     """A structured node in the making, with the attributes of a Node that raising looks at. Without
     a definition it's a node that does nothing: its outputs are its input.
     """
@@ -45,7 +54,7 @@ class Draft:
         outputs: Sequence[Value],
         controls: Iterable[Node],
         members: Iterable[Op],
-        parts: dict[str, Part] | None = None,
+        parts: dict[str, PartDraft] | None = None,
         **attrs: Any,
     ) -> None:
         """Replace `members`, nodes and drafts, with the name and device of `like`."""
@@ -72,7 +81,7 @@ NOTHING = _Nothing()
 
 def members_of(op: Op) -> set[Node]:
     """The nodes that a node or draft stands for: itself, or all that were raised to it."""
-    return op.members if isinstance(op, Draft) else {op}
+    return op.members if isinstance(op, NodeDraft) else {op}
 
 
 def stand_in(value: Value) -> Value:
@@ -148,11 +157,11 @@ class _Assembly:
         for op in operations:
             controls = tuple(dict.fromkeys(n for c in op.controls for n in self.waits(c)))
             inputs = tuple([self._values[v] for v in op.inputs])
-            if isinstance(op, Draft) and op.definition is NOTHING:
+            if isinstance(op, NodeDraft) and op.definition is NOTHING:
                 self._values.update((v, inputs[0]) for v in op.outputs)
                 self._waits.update(dict.fromkeys(op.members, controls))
                 continue
-            if isinstance(op, Draft):
+            if isinstance(op, NodeDraft):
                 node = self._structured(op, inputs, controls)
             elif inputs == op.inputs and controls == op.controls:
                 node = op
@@ -162,7 +171,9 @@ class _Assembly:
             self._waits.update(dict.fromkeys(members_of(op), (node,)))
             self._values.update(zip(op.outputs, node.outputs, strict=True))
 
-    def _structured(self, op: Draft, inputs: tuple[Value, ...], controls: tuple[Node, ...]) -> Node:
+    def _structured(
+        self, op: NodeDraft, inputs: tuple[Value, ...], controls: tuple[Node, ...]
+    ) -> Node:
         parts = {name: _assembled_part(part) for name, part in op.parts.items()}
         types = tuple(v.type for v in op.outputs)
         attrs = {
@@ -179,7 +190,7 @@ class _Assembly:
         )
 
 
-def _assembled_part(part: Part) -> Dataflow:
+def _assembled_part(part: PartDraft) -> Dataflow:
     feeds = tuple(Feed(tensor_of(v), v.type, handle_data(v), is_local(v)) for v in part.feeds)
     made = _Assembly(())
     made._values.update((v, feed.value) for v, feed in zip(part.feeds, feeds, strict=True))

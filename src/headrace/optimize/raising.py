@@ -20,9 +20,9 @@ from headrace.graph.flow import Flow
 from headrace.ops.loops_and_branches import WHILE
 from headrace.optimize.branches import raise_branches
 from headrace.optimize.raised import (
-    Draft,
+    NodeDraft,
     Op,
-    Part,
+    PartDraft,
     Unraisable,
     assembled,
     holders,
@@ -102,7 +102,7 @@ class _Variable(NamedTuple):
     following: Node
 
 
-def _loop(frame: _Frame, members: list[Op], flow: Dataflow) -> Draft:
+def _loop(frame: _Frame, members: list[Op], flow: Dataflow) -> NodeDraft:
     """The WHILE that a frame is."""
     exits = {op.inputs[0]: op.outputs[0] for op in members if op.definition.flow is Flow.EXIT}
     goes_on = _predicate(frame, exits)
@@ -129,7 +129,7 @@ def _loop(frame: _Frame, members: list[Op], flow: Dataflow) -> Draft:
     rest = _ancestors(passed, inside, waited) - ahead
     cond = _closed_part(ahead, inside, [*around, *invariants], [goes_on], frame)
     body = _closed_part(rest, inside, [*stay, *invariants], passed, frame, waited)
-    return Draft(
+    return NodeDraft(
         WHILE,
         variables[0].merge,
         [e.inputs[0] for e in (*(v.enter for v in variables), *constants)],
@@ -195,7 +195,7 @@ def _closed_part(
     fetches: Sequence[Value],
     frame: _Frame,
     targets: Sequence[Node] = (),
-) -> Part:
+) -> PartDraft:
     """A part of a loop, which may read only what it makes and what it's given."""
     made = {v for op in own for v in op.outputs} | set(feeds)
     for v in (*(v for op in own for v in op.inputs), *fetches):
@@ -204,4 +204,4 @@ def _closed_part(
     nodes = in_order([op for op in inside if op in own])
     holder = holders(nodes)
     targets = [c for c in targets if c in holder]
-    return Part(raise_branches(nodes, fetches, targets), feeds, fetches, targets)
+    return PartDraft(raise_branches(nodes, fetches, targets), feeds, fetches, targets)

@@ -84,7 +84,7 @@ class Request:
     feeds: tuple[Tensor, ...]
 
 
-class Pass(NamedTuple):
+class PipelinePass(NamedTuple):
     """A step of the pipeline: what it does to a form, and who checks the result.
 
     inside: how it gets to the flows inside of loops and branches. "parts first": it runs on each of
@@ -99,42 +99,46 @@ class Pass(NamedTuple):
     inside: Literal["parts first", "whole first", "by itself"] = "parts first"
 
 
-PASSES: list[Pass] = [
-    Pass("prepare", "prune", lambda r, o: prune(r.fetches, r.targets, r.feeds), verify_dataflow),
-    Pass("prepare", "reread", lambda f, o: reread(f), verify_dataflow),
-    Pass(
+PASSES: list[PipelinePass] = [
+    PipelinePass(
+        "prepare", "prune", lambda r, o: prune(r.fetches, r.targets, r.feeds), verify_dataflow
+    ),
+    PipelinePass("prepare", "reread", lambda f, o: reread(f), verify_dataflow),
+    PipelinePass(
         "prepare",
         "place",
         lambda f, o: place(f, o.devices, o.soft_placement, o.placement),
         verify_dataflow,
     ),
     # Functions' bodies, loops and branches become nodes that hold steps.
-    Pass("raise", "inline", lambda f, o: inline(f), verify_dataflow),
-    Pass("raise", "raise", lambda f, o: raise_structure(f), verify_dataflow),
+    PipelinePass("raise", "inline", lambda f, o: inline(f), verify_dataflow),
+    PipelinePass("raise", "raise", lambda f, o: raise_structure(f), verify_dataflow),
     # What reads variables becomes explicit; shapes, constants and the order of effects as well.
-    Pass("read", "read", lambda f, o: read_variables(f), verify_reads),
-    Pass("optimise", "specialise", lambda s, o: specialise(*s), verify_order),
+    PipelinePass("read", "read", lambda f, o: read_variables(f), verify_reads),
+    PipelinePass("optimise", "specialise", lambda s, o: specialise(*s), verify_order),
     # Where it's asked for, contractions compute in 16 bits.
-    Pass("optimise", "mix", lambda f, o: mix_precision(f) if o.mixed else f, verify_order),
-    Pass("optimise", "fold", lambda f, o: fold(f), verify_order),
-    Pass("optimise", "simplify", lambda f, o: simplify(f), verify_order),
-    Pass("optimise", "pad", lambda f, o: pad_rows(f), verify_order),
-    Pass("optimise", "common", lambda f, o: merge_common(f), verify_order),
-    Pass("optimise", "dead", lambda f, o: remove_dead(f), verify_order),
+    PipelinePass("optimise", "mix", lambda f, o: mix_precision(f) if o.mixed else f, verify_order),
+    PipelinePass("optimise", "fold", lambda f, o: fold(f), verify_order),
+    PipelinePass("optimise", "simplify", lambda f, o: simplify(f), verify_order),
+    PipelinePass("optimise", "pad", lambda f, o: pad_rows(f), verify_order),
+    PipelinePass("optimise", "common", lambda f, o: merge_common(f), verify_order),
+    PipelinePass("optimise", "dead", lambda f, o: remove_dead(f), verify_order),
     # Regions become nodes of native code; without the compiler the flow stays as it is.
-    Pass("compile", "rewrite", lambda f, o: rewrite(f), verify_order),
-    Pass("compile", "merge", lambda f, o: merge_common(f), verify_order),
-    Pass("compile", "recompute", lambda f, o: recompute(f, o.memory), verify_order),
-    Pass("compile", "cluster", lambda f, o: cluster(f, o.tell), verify_order, "whole first"),
+    PipelinePass("compile", "rewrite", lambda f, o: rewrite(f), verify_order),
+    PipelinePass("compile", "merge", lambda f, o: merge_common(f), verify_order),
+    PipelinePass("compile", "recompute", lambda f, o: recompute(f, o.memory), verify_order),
+    PipelinePass(
+        "compile", "cluster", lambda f, o: cluster(f, o.tell), verify_order, "whole first"
+    ),
     # Where the interpreter is to run the step, loops are compiled once they are long.
-    Pass(
+    PipelinePass(
         "interpret",
         "count",
         lambda f, o: count_iterations(f, _compiling(o)),
         verify_order,
         "whole first",
     ),
-    Pass("finish", "schedule", lambda f, o: schedule(f), verify_program, "by itself"),
+    PipelinePass("finish", "schedule", lambda f, o: schedule(f), verify_program, "by itself"),
 ]
 
 
@@ -218,7 +222,7 @@ def _run(stage: str, form: Any, options: Options) -> Any:
     return form
 
 
-def _deeply(each: Pass, flow: Dataflow, options: Options) -> Any:
+def _deeply(each: PipelinePass, flow: Dataflow, options: Options) -> Any:
     """A pass over a flow and the flows inside of its loops and branches, as it asks for them."""
 
     def inside(flow: Dataflow) -> Dataflow:

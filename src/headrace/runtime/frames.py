@@ -17,13 +17,13 @@ from headrace.graph.definition import Effect, asks_for_step
 from headrace.graph.flow import DEAD, Flow
 from headrace.graph.program import Instruction, Program
 
-__all__ = ["CONTROL", "Frame", "Frames", "Node"]
+__all__ = ["CONTROL", "Frame", "FrameNode", "Frames"]
 
 CONTROL = -1  # the output number of an edge that carries no value
 _NEVER = 2**60  # so many dead inputs has no node
 
 
-class Node:
+class FrameNode:
     """An instruction in its frame.
 
     local: its number in its frame. inputs: slots of its frame. target: the frame that it writes to.
@@ -78,10 +78,10 @@ class Frame:
         self.name = name
         self.parent = parent
         self.parallel = parallel
-        self.nodes: list[Node] = []
+        self.nodes: list[FrameNode] = []
         self.slots = 0
         self.enters = 0
-        self.exits: list[Node] = []
+        self.exits: list[FrameNode] = []
         self.pending: list[int] = []
         self.readers: list[int] = []
 
@@ -96,7 +96,7 @@ class Frames:
         self.home: dict[int, tuple[Frame, int]] = {}
         self._children: dict[tuple[Frame, str], Frame] = {}
         self.nodes = [
-            Node(i, kernel) for i, kernel in zip(program.instructions, kernels, strict=True)
+            FrameNode(i, kernel) for i, kernel in zip(program.instructions, kernels, strict=True)
         ]
         self.takes = any(n.op.definition.effect is Effect.BLOCKS for n in self.nodes)
         self.writer = {
@@ -108,7 +108,7 @@ class Frames:
         self.constants = dict(program.constants)
         for slot in (*self.feeds, *self.constants):
             self._settle(slot, self.root)
-        self._frame: dict[Node, Frame] = {}
+        self._frame: dict[FrameNode, Frame] = {}
         for node in self.nodes:
             self._place(node)
         # What waits for feeds, which are there when no node has run: (feed's slot, consumers).
@@ -132,7 +132,7 @@ class Frames:
             frame.slots += 1
             frame.readers.append(0)
 
-    def _place(self, node: Node) -> None:
+    def _place(self, node: FrameNode) -> None:
         """Find the frame of a node; its inputs but those from the last iteration have theirs."""
         i = node.instruction
         found = {self.home[s][0]: s for s in i.inputs if s in self.home}
@@ -149,11 +149,11 @@ class Frames:
             self._settle(slot, target)
         node.output = self.home[i.output][1] if i.width else 0
 
-    def _reached(self, node: Node) -> Frame:
+    def _reached(self, node: FrameNode) -> Frame:
         assert node.target is not None
         return node.target
 
-    def _target(self, node: Node, frame: Frame) -> Frame:
+    def _target(self, node: FrameNode, frame: Frame) -> Frame:
         """The frame that a node writes to."""
         if node.flow is Flow.ENTER:
             attrs = node.op._attrs
@@ -171,7 +171,7 @@ class Frames:
             return frame.parent
         return frame
 
-    def _torn(self, node: Node, frames: list[Frame]) -> InvalidArgumentError:
+    def _torn(self, node: FrameNode, frames: list[Frame]) -> InvalidArgumentError:
         names = " and ".join(f"'{f.name}'" for f in frames[:2])
         return InvalidArgumentError(
             None,
@@ -179,7 +179,7 @@ class Frames:
             f"The node '{node.op.name}' has inputs from different frames: {names}",
         )
 
-    def _join(self, node: Node) -> None:
+    def _join(self, node: FrameNode) -> None:
         """Let a node wait for what it reads and what must run before it."""
         i, frame, local = node.instruction, self._frame[node], node.local
         waits = 0
@@ -204,7 +204,7 @@ class Frames:
             waits = 1 if waits == len(i.inputs) else 0  # a constant is there from the start
         frame.pending.append(waits + len(i.after))
 
-    def _is_loops(self, node: Node) -> bool:
+    def _is_loops(self, node: FrameNode) -> bool:
         """Whether a Merge joins iterations: then only one of its inputs comes in each of them."""
         sources = [self.writer.get(s) for s in node.instruction.inputs]
         return any(s is not None and s.flow is Flow.NEXT for s in sources)

@@ -27,18 +27,17 @@ from headrace.core import errors
 from headrace.core.config import settings
 from headrace.devices.pending import Pending
 from headrace.devices.step_context import StepContext, active, current
-from headrace.graph.dataflow import Node as FlowNode
-from headrace.graph.dataflow import origin_of
+from headrace.graph.dataflow import Node, origin_of
 from headrace.graph.flow import DEAD, Flow
 from headrace.graph.operation import Operation, Tensor
-from headrace.runtime.frames import CONTROL, Frame, Node
+from headrace.runtime.frames import CONTROL, Frame, FrameNode
 from headrace.runtime.kernels import ShapesChanged, copy_of, echo, failure, take, translate
 from headrace.runtime.waits import report_quiet
 
 __all__ = ["Observer", "Step"]
 
 # Called after each kernel with its operation, start and end in seconds, and its results.
-Observer = Callable[[Operation | FlowNode, float, float, list[Any]], None]
+Observer = Callable[[Operation | Node, float, float, list[Any]], None]
 
 _NAP = 1.0  # seconds: so often a thread that waits sees whether Ctrl-C was pressed
 _ARRIVED = -(2**60)  # of a Merge: a live input has come, so that dead ones mean nothing any more
@@ -85,9 +84,9 @@ class _Run:
         self.frame = frame
         self.parent = parent
         self.enters = frame.enters  # those that have yet to arrive
-        self.invariants: list[tuple[Node, tuple[Any, ...]]] = []
-        self.exited: set[Node] = set()
-        self.deferred: list[tuple[Node, tuple[Any, ...]]] = []
+        self.invariants: list[tuple[FrameNode, tuple[Any, ...]]] = []
+        self.exited: set[FrameNode] = set()
+        self.deferred: list[tuple[FrameNode, tuple[Any, ...]]] = []
         self.oldest = 0
         self.iterations = {0: _Iteration(self, 0)}
 
@@ -112,10 +111,12 @@ class Step:
         self._deadline = deadline
         self._observe = observe
         self._fed: dict[int, Any] = {}
-        self._run_nodes: set[Node] = set()  # of the root frame: those that have run
-        self._waiting: dict[Pending, tuple[_Iteration, Node, float]] = {}
+        self._run_nodes: set[FrameNode] = set()  # of the root frame: those that have run
+        self._waiting: dict[Pending, tuple[_Iteration, FrameNode, float]] = {}
         self._over: deque[Pending] = deque()  # those that other threads have ended
-        self._running: Node | None = frames.nodes[0] if frames.nodes else None  # None: it sleeps
+        self._running: FrameNode | None = (
+            frames.nodes[0] if frames.nodes else None
+        )  # None: it sleeps
         self._result: Any = None  # of a kernel, until it's known whether that is a Pending
         self._changed = Condition()
         self._sleeper: int | None = None
@@ -123,7 +124,7 @@ class Step:
         self._root = root = _Run(frames.root, None).iterations[0]
         for slot, value in frames.constants.items():
             root.values[frames.home[slot][1]] = value
-        self._ready: deque[tuple[_Iteration, Node]] = deque(
+        self._ready: deque[tuple[_Iteration, FrameNode]] = deque(
             (root, node)
             for node, pending in zip(frames.root.nodes, root.pending, strict=True)
             if not pending
@@ -219,13 +220,13 @@ class Step:
             self._cancellation.cancel(error)
             self._changed.notify()
 
-    def _needed(self, slots: Iterable[int], operations: Iterable[Operation]) -> set[Node]:
+    def _needed(self, slots: Iterable[int], operations: Iterable[Operation]) -> set[FrameNode]:
         """The nodes that have yet to run before `slots` and `operations` are done."""
         writer, nodes = self._frames.writer, self._frames.nodes
         wanted = set(operations)
         stack = [writer[s] for s in slots if s in writer]
         stack += [n for n in nodes if origin_of(n.op) in wanted]  # a constant has no instruction
-        needed: set[Node] = set()
+        needed: set[FrameNode] = set()
         while stack:
             node = stack.pop()
             if node in needed or node in self._run_nodes:
@@ -237,7 +238,7 @@ class Step:
 
     # -- The loop ----------------------------------------------------------------------------------
 
-    def _loop(self, wanted: set[Node] | None) -> None:
+    def _loop(self, wanted: set[FrameNode] | None) -> None:
         """Run what is ready, and what becomes so, until nothing is ready or waiting."""
         ready, postponed = self._ready, []
         try:
@@ -259,7 +260,7 @@ class Step:
             raise
         ready.extend(postponed)
 
-    def _execute(self, iteration: _Iteration, node: Node) -> None:
+    def _execute(self, iteration: _Iteration, node: FrameNode) -> None:
         if iteration.dead[node.local] > 0 and not node.outlives_death:
             self._finish(iteration, node, node.dead, False)
             return
@@ -290,7 +291,7 @@ class Step:
         else:
             self._complete(iteration, node, result, start)
 
-    def _complete(self, iteration: _Iteration, node: Node, result: Any, start: float) -> None:
+    def _complete(self, iteration: _Iteration, node: FrameNode, result: Any, start: float) -> None:
         """Take the result of a kernel."""
         width = node.instruction.width
         results: tuple[Any, ...]
@@ -305,7 +306,7 @@ class Step:
         self._finish(iteration, node, results, alive)
 
     def _finish(
-        self, iteration: _Iteration, node: Node, results: tuple[Any, ...], alive: bool
+        self, iteration: _Iteration, node: FrameNode, results: tuple[Any, ...], alive: bool
     ) -> None:
         """Pass results on, each to the iteration where it belongs."""
         for s in node.inputs:
@@ -338,7 +339,7 @@ class Step:
     # -- Passing values on -------------------------------------------------------------------------
 
     def _deliver(
-        self, iteration: _Iteration, node: Node, results: tuple[Any, ...], alive: bool
+        self, iteration: _Iteration, node: FrameNode, results: tuple[Any, ...], alive: bool
     ) -> None:
         """Put a node's results into an iteration, and let their readers know."""
         values, readers, output = iteration.values, iteration.readers, node.output
@@ -370,7 +371,7 @@ class Step:
             iteration.outstanding += 1
             self._ready.append((iteration, node))
 
-    def _enter(self, iteration: _Iteration, node: Node, results: tuple[Any, ...]) -> None:
+    def _enter(self, iteration: _Iteration, node: FrameNode, results: tuple[Any, ...]) -> None:
         """Pass a value into a frame, which begins with the first that comes."""
         frame = node.target
         assert frame is not None
@@ -389,7 +390,7 @@ class Step:
         if not run.enters:
             self._settle(run.iterations[run.oldest])
 
-    def _next(self, iteration: _Iteration, node: Node, results: tuple[Any, ...]) -> None:
+    def _next(self, iteration: _Iteration, node: FrameNode, results: tuple[Any, ...]) -> None:
         """Pass a value to the next iteration, which begins with it if it may."""
         run, number = iteration.run, iteration.number + 1
         following = run.iterations.get(number)
@@ -539,7 +540,7 @@ class Step:
         self._ready.clear()
         _drop_values(self._root)
 
-    def _failed(self, error: Exception, node: Node, given: Sequence[Any]) -> errors.OpError:
+    def _failed(self, error: Exception, node: FrameNode, given: Sequence[Any]) -> errors.OpError:
         tensors = {slot: t for t, slot in self._program.feeds}
         fed = [(tensors[slot], value) for slot, value in self._fed.items()]
         return failure(error, node.op, given, fed)

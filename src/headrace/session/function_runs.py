@@ -18,7 +18,7 @@ from headrace.core.errors import ResourceExhaustedError
 from headrace.core.locks import RLock
 from headrace.devices.resources import Resources
 from headrace.gradients.functions import gradient_of
-from headrace.graph.functions import Function
+from headrace.graph.functions import GraphFunction
 from headrace.pipeline import Options, prepare
 from headrace.session.variants import Variants
 
@@ -33,11 +33,13 @@ class FunctionRuns:
     def __init__(self, options: Callable[[], Options], resources: Resources) -> None:
         self._options = options
         self._resources = weakref.ref(resources)
-        self._prepared: weakref.WeakKeyDictionary[Function, Variants] = weakref.WeakKeyDictionary()
+        self._prepared: weakref.WeakKeyDictionary[GraphFunction, Variants] = (
+            weakref.WeakKeyDictionary()
+        )
         self._lock = RLock()
         self._local = threading.local()
 
-    def call(self, function: Function, args: Sequence[Any]) -> list[Any]:
+    def call(self, function: GraphFunction, args: Sequence[Any]) -> list[Any]:
         """Run the body of a function."""
         variants = self._prepared.get(function) or self._prepare(function)
         depth = getattr(self._local, "depth", 0)
@@ -51,11 +53,11 @@ class FunctionRuns:
         finally:
             self._local.depth = depth
 
-    def gradient(self, function: Function) -> Function:
+    def gradient(self, function: GraphFunction) -> GraphFunction:
         """The function that computes the gradients of another."""
         return gradient_of(function)
 
-    def _prepare(self, function: Function) -> Variants:
+    def _prepare(self, function: GraphFunction) -> Variants:
         with self._lock:
             found = self._prepared.get(function)
             if found is None:

@@ -105,7 +105,7 @@ class BaseSession:
         self._growth = GrowthWatch()
         self._partial: dict[str, PartialRun] = {}
         self._closed = False
-        self._closed_at: Sequence[source.Frame] = ()
+        self._closed_at: Sequence[source.StackFrame] = ()
 
     @property
     def graph(self) -> Graph:
@@ -323,7 +323,7 @@ class BaseSession:
         executable: Executable,
         values: list[Any],
         deadline: float | None,
-        recorder: tracing.Recorder | None,
+        recorder: tracing.TraceRecorder | None,
     ) -> list[Any]:
         observe = recorder.observe if recorder is not None and recorder.observes else None
         step = Step(executable, deadline, observe)

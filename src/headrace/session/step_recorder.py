@@ -34,7 +34,7 @@ _stateful = {}  # op types, and whether they have state
 _PREFIX = "variable:"  # of names in a .npz, which a few names are special to
 
 
-class Recorder:
+class RunRecorder:
     """What is known of a program that runs. State: how many runs had numbers to write; whether a
     thread is in Session.run already; what is added to runs, by what they fetch and feed.
     """
@@ -271,7 +271,7 @@ class Watch(importlib.abc.MetaPathFinder):
         return spec
 
     def install(self, module):
-        recorder = Recorder(self.plan)
+        recorder = RunRecorder(self.plan)
         original = module.BaseSession.run
 
         def run(session, fetches, feed_dict=None, options=None, run_metadata=None):

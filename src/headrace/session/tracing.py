@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from headrace.core import proto
     from headrace.graph.graph import Graph
 
-__all__ = ["DeviceAttributes", "Recorder", "listed", "log_placement", "recorder"]
+__all__ = ["DeviceAttributes", "TraceRecorder", "listed", "log_placement", "recorder"]
 
 _TENSORFLOWS_CPU = 1 << 28  # the memory limit that TensorFlow states for every CPU
 
@@ -53,16 +53,16 @@ def log_placement(step: Dataflow) -> None:
         print(f"{node.name}: ({node.type}): {node.device}", file=sys.stderr)
 
 
-def recorder(options: Any, metadata: Any, costs: bool) -> Recorder | None:
+def recorder(options: Any, metadata: Any, costs: bool) -> TraceRecorder | None:
     """The recorder of a run with these RunOptions, or None; `costs`: the run measures costs."""
     if metadata is None:
         return None
     times = costs or (options is not None and options.trace_level > 0)
     graphs = options is not None and options.output_partition_graphs
-    return Recorder(metadata, times, graphs, costs)
+    return TraceRecorder(metadata, times, graphs, costs)
 
 
-class Recorder:
+class TraceRecorder:
     """Fills a RunMetadata: when each operation ran, what it cost, and the client's operations that
     were run (in a specialised step constants aren't, nor what was found to be needless).
     """

@@ -164,7 +164,7 @@ class Checkpoint(Holder):
         return CheckpointLoadStatus(self, prefix, counter)
 
 
-class _Plan(NamedTuple):
+class _RestorePlan(NamedTuple):
     """How a checkpoint matches the current program: variables by key, variables without a value in
     it, and values in it without a variable.
     """
@@ -228,12 +228,12 @@ class CheckpointLoadStatus:
         self._reader = CheckpointReader(prefix)
         self._savers: dict[Any, Saver] = {}
 
-    def _plan(self) -> _Plan:
+    def _plan(self) -> _RestorePlan:
         reached = reach(self._root)
         message = object_graph(self._reader)
         return self._by_names(reached) if message is None else self._by_objects(reached, message)
 
-    def _by_objects(self, reached: Any, message: Any) -> _Plan:
+    def _by_objects(self, reached: Any, message: Any) -> _RestorePlan:
         found = matched(self._root, message)
         variables, unused = {}, []
         for number, node in enumerate(message.nodes):
@@ -245,7 +245,7 @@ class CheckpointLoadStatus:
                     unused.append(f"(root).{way}: {node}")
         return self._planned(reached, variables, unused)
 
-    def _by_names(self, reached: Any) -> _Plan:
+    def _by_names(self, reached: Any) -> _RestorePlan:
         there = self._reader.get_variable_to_shape_map()
         named = {stored_name(v): v for v in reached.variables.values()}
         keys = {name: _keys(name, v) for name, v in named.items()}
@@ -254,10 +254,10 @@ class CheckpointLoadStatus:
         bound = {n: v for n, v in named.items() if all(key in there for key in keys[n])}
         return self._planned(reached, bound, unused)
 
-    def _planned(self, reached: Any, variables: dict[str, Any], unused: list[str]) -> _Plan:
+    def _planned(self, reached: Any, variables: dict[str, Any], unused: list[str]) -> _RestorePlan:
         bound = {id(v) for v in (*variables.values(), self._counter)}
         unbound = [v for v in reached.variables.values() if id(v) not in bound]
-        return _Plan(variables, unbound, unused)
+        return _RestorePlan(variables, unbound, unused)
 
     def assert_consumed(self) -> CheckpointLoadStatus:
         """Fail unless each variable of the program has a value in the checkpoint, and each value a

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from headrace.checkpoint.contents import Checkpoint, Stored
+from headrace.checkpoint.contents import OpenCheckpoint, Stored
 from headrace.checkpoint.names import require
 from headrace.checkpoint.safetensors import SafeTensors, write_safetensors
 from headrace.checkpoint.slices import TensorSlice, parse_shape_and_slice
@@ -29,7 +29,7 @@ from headrace.variables.variable import Variable
 __all__ = ["load_safetensors", "save_safetensors"]
 
 
-class _Values(Checkpoint):
+class _Values(OpenCheckpoint):
     """The values of variables, presented as a checkpoint."""
 
     def __init__(self, specs: list[Any], values: list[Any]) -> None:
@@ -109,7 +109,7 @@ def _part(variable: Any) -> TensorSlice | None:
     return None if info is None else parse_shape_and_slice(info.spec)[1]
 
 
-def _check_type(found: Checkpoint, name: str, variable: Any) -> None:
+def _check_type(found: OpenCheckpoint, name: str, variable: Any) -> None:
     stored, info = found.find(name), variable._get_save_slice_info()
     shape = variable.shape if info is None else TensorShape(info.full_shape)
     if stored.dtype is not variable.dtype.base_dtype or not shape.is_compatible_with(stored.shape):

@@ -5,13 +5,13 @@ from click.testing import CliRunner
 
 from headrace.cli import doctor, main
 from headrace.compile import cache, native
-from headrace.compile.cache import Store
+from headrace.compile.cache import CacheDirectory
 from headrace.devices import onednn, openmp
 
 
 @pytest.fixture(autouse=True)
 def healthy(monkeypatch, tmp_path):
-    store = Store(tmp_path, 2**20)
+    store = CacheDirectory(tmp_path, 2**20)
     monkeypatch.setattr(cache, "store", lambda: store)
     for module in (native, openmp, onednn):
         monkeypatch.setattr(module, "why_not", lambda: None)
@@ -51,7 +51,7 @@ def test_being_without_onednn_by_choice_is_no_fault(monkeypatch):
 
 def test_an_unusable_cache_is_a_fault(monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
-    store = Store(tmp_path / "file", 2**20)
+    store = CacheDirectory(tmp_path / "file", 2**20)
     monkeypatch.setattr(cache, "store", lambda: store)
     result = run()
     assert result.exit_code == 1
@@ -59,7 +59,7 @@ def test_an_unusable_cache_is_a_fault(monkeypatch, tmp_path):
 
 
 def test_a_cache_that_is_off_is_no_fault(monkeypatch):
-    store = Store(None, 2**20)
+    store = CacheDirectory(None, 2**20)
     monkeypatch.setattr(cache, "store", lambda: store)
     assert run().exit_code == 0
 

@@ -20,7 +20,7 @@ from headrace.compile.kernels.gemm_narrow import narrow_product
 from headrace.compile.kernels.list_rows import HEADER, CheckMarks, PutRow, TakeRow, ZeroRows
 from headrace.compile.kernels.maps import Map
 from headrace.compile.kernels.pooling import MaxPool, MaxPoolGradient
-from headrace.compile.kernels.reductions import Reduce
+from headrace.compile.kernels.reductions import ReduceKernel
 from headrace.compile.kernels.winograd_backward import WinogradBackwardFilter
 from headrace.compile.kernels.winograd_filter import WinogradFilter
 from headrace.compile.kernels.winograd_forward import WinogradForward
@@ -122,7 +122,7 @@ def loops() -> None:
         run(Map((3, n), same, (turned,), (row,)), [12 * n, 12 * n])
         for kept, reduced, strides in (((3,), (n,), (n, 1)), ((n,), (3,), (1, n))):
             x, y = Access("float32", strides), Access("float32", (1,))
-            spec = Reduce(kept, reduced, same, ("sum",), same, (x,), (), (y,))
+            spec = ReduceKernel(kept, reduced, same, ("sum",), same, (x,), (), (y,))
             run(spec, [12 * n, 4 * kept[0]])
 
 

@@ -12,7 +12,7 @@ from headrace.compile.ahead import ARCHITECTURES, Artifact, Port, build, target_
 from headrace.compile.ahead.elf import Elf
 from headrace.compile.ahead.wasm import WasmObject
 from headrace.compile.emit import F32, Reg
-from headrace.compile.foreign import Gemm
+from headrace.compile.foreign import OneDnnGemm
 from headrace.compile.kernel import Team
 from headrace.compile.kernels.gathers import GatherRows
 from headrace.compile.plan import Buffer, Call, Plan
@@ -158,7 +158,7 @@ def test_an_index_outside_of_its_range(architecture, index, status, tmp_path):
 
 
 def test_libraries_are_not_called():
-    foreign = Call(Gemm(1, 1, 1), (0, 0, 0), "product")
+    foreign = Call(OneDnnGemm(1, 1, 1), (0, 0, 0), "product")
     with pytest.raises(ValueError, match="product would call a library"):
         build(Plan((), (foreign,), 0), [], [], target=target_for("x86_64"))
 

@@ -13,7 +13,7 @@ from headrace.compile.kernel import Team
 from headrace.compile.plan import Buffer, Call, Plan
 from headrace.compile.pointwise import emit_pointwise, load_value, store_value, supports
 from headrace.devices.target import SIZES
-from headrace.lowering.pointwise import OPCODES, Instruction, Pointwise
+from headrace.graph.pointwise import OPCODES, Pointwise, PointwiseStep
 from tests.unit.compile import ahead_runs
 
 TARGETS = [
@@ -60,7 +60,7 @@ def program(opcode: str, dtype: str) -> Pointwise:
     count = 2 if opcode in BINARY else 1
     result = "bool" if OPCODES[opcode][1] == "bool" else dtype
     return Pointwise(
-        (dtype,) * count, (Instruction(opcode, tuple(range(count)), result),), (count,)
+        (dtype,) * count, (PointwiseStep(opcode, tuple(range(count)), result),), (count,)
     )
 
 
@@ -108,8 +108,8 @@ def test_half_precision(architecture, cpu, tmp_path):
     with np.errstate(all="ignore"):
         between = np.nextafter(halves, np.float16(np.inf)).astype(np.float32)
         singles = ((halves.astype(np.float32) + between) / 2).astype(np.float32)  # ties
-    widen = Pointwise(("float16", "float32"), (Instruction("cast", (0,), "float32"),), (2,))
-    narrow = Pointwise(("float16", "float32"), (Instruction("cast", (1,), "float16"),), (2,))
+    widen = Pointwise(("float16", "float32"), (PointwiseStep("cast", (0,), "float32"),), (2,))
+    narrow = Pointwise(("float16", "float32"), (PointwiseStep("cast", (1,), "float16"),), (2,))
     artifact = built([widen, narrow], size, architecture, cpu)
     if not ahead_runs.runs_here(architecture, target_for(architecture, cpu)):
         return

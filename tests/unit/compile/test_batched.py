@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from headrace.compile.epilogue import Epilogue
-from headrace.compile.kernels.batched import Matrices, batched_gemm, dense
+from headrace.compile.kernels.batched import BatchStrides, batched_gemm, dense
 from headrace.compile.native import run_kernel
 from headrace.lowering.pointwise import record
 from tests.unit.compile.targets import TARGETS, run_on
@@ -72,11 +72,11 @@ def test_attention_without_transposes():
     q, k, v = (rng.standard_normal((batch, s, heads, d)).astype("f") for _ in range(3))
     mask = rng.standard_normal((batch, s)).astype("f")
     scores, out = np.empty((batch, heads, s, s), "f"), np.empty((batch, s, heads, d), "f")
-    interleaved = Matrices(heads * d, (s * heads * d, d))
+    interleaved = BatchStrides(heads * d, (s * heads * d, d))
     program = record(lambda e, x, m: x * 0.25 + m, ["float32"] * 2)
     first = batched_gemm(
         (batch, heads), s, s, d, False, True, epilogue=Epilogue(program, ("channel",)),
-        at_a=interleaved, at_b=interleaved, operands=[Matrices(0, (s, 0))],
+        at_a=interleaved, at_b=interleaved, operands=[BatchStrides(0, (s, 0))],
     )  # fmt: skip
     assert first.arguments == ("a", "b", "channel0", "out:result0")
     run_kernel(first, [q, k, mask, scores])
@@ -102,7 +102,7 @@ def test_one_large_matrix_is_shared_by_the_threads():
     ("given", "message"),
     [
         ({"batch": (0,)}, "empty"),
-        ({"at_a": Matrices(3, (1, 1))}, "rank"),
+        ({"at_a": BatchStrides(3, (1, 1))}, "rank"),
         ({"transpose_b": True, "pack_b": False}, "transposed"),
         ({"dtype": "bfloat16", "pack_a": False}, "widened"),
     ],
@@ -124,12 +124,12 @@ def test_one_row_that_all_matrices_share(target):
     rng = np.random.default_rng(0)
     a, b = rng.standard_normal((1, 5)).astype("f"), rng.standard_normal((2, 40, 5)).astype("f")
     c = np.full((2, 1, 40), np.nan, "f")
-    same = Matrices(0, (0,))
+    same = BatchStrides(0, (0,))
     spec = batched_gemm((2,), 1, 40, 5, False, True, at_a=same, target=target)
     run_on(target, spec, [a, b, c])
     np.testing.assert_allclose(c, a @ b.swapaxes(1, 2), rtol=0, atol=1e-5)
     row, wide = rng.standard_normal((3, 1)).astype("f"), np.full((2, 3, 40), np.nan, "f")
     given = rng.standard_normal((1, 40)).astype("f")
-    spec = batched_gemm((2,), 3, 40, 1, at_a=Matrices(1, (0,)), at_b=same, target=target)
+    spec = batched_gemm((2,), 3, 40, 1, at_a=BatchStrides(1, (0,)), at_b=same, target=target)
     run_on(target, spec, [row, given, wide])
     np.testing.assert_allclose(wide, np.stack([row @ given] * 2), rtol=0, atol=1e-5)

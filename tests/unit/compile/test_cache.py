@@ -6,12 +6,12 @@ import time
 import pytest
 
 from headrace.compile import cache
-from headrace.compile.cache import Store
+from headrace.compile.cache import CacheDirectory
 
 
 @pytest.fixture
 def store(tmp_path):
-    return Store(tmp_path / "cache", 2**20)
+    return CacheDirectory(tmp_path / "cache", 2**20)
 
 
 def only_file(store, kind="objects"):
@@ -24,7 +24,7 @@ def test_what_was_put_is_found_again(store):
     store.put("objects", "a", b"code")
     store.put("timings", "a", b"other")
     assert store.get("objects", "a") == b"code"
-    again = Store(store.directory, 2**20)
+    again = CacheDirectory(store.directory, 2**20)
     assert again.get("objects", "a") == b"code"
     assert again.get("timings", "a") == b"other"
     assert again.usage()[0] == 2
@@ -75,7 +75,7 @@ def test_nothing_is_left_behind_when_writing_fails(store, monkeypatch):
 
 
 def test_the_least_recently_used_go_first(tmp_path):
-    store = Store(tmp_path, 1000)
+    store = CacheDirectory(tmp_path, 1000)
     now = time.time()
     for age, name in ((30, "old"), (20, "used"), (10, "new")):
         store.put("objects", name, bytes(300))
@@ -87,7 +87,7 @@ def test_the_least_recently_used_go_first(tmp_path):
 
 
 def test_what_dead_writers_left_is_removed_in_its_turn(tmp_path):
-    store = Store(tmp_path, 1000)
+    store = CacheDirectory(tmp_path, 1000)
     left = tmp_path / "objects" / ".writing-1234"
     left.write_bytes(bytes(900))
     os.utime(left, (0, 0))
@@ -97,7 +97,7 @@ def test_what_dead_writers_left_is_removed_in_its_turn(tmp_path):
 
 
 def test_a_store_that_is_off_forgets():
-    store = Store(None, 1000)
+    store = CacheDirectory(None, 1000)
     store.put("objects", "a", b"code")
     assert store.get("objects", "a") is None
     assert store.why_not == "switched off"
@@ -106,16 +106,16 @@ def test_a_store_that_is_off_forgets():
 
 def test_a_file_in_the_place_of_the_directory(tmp_path):
     (tmp_path / "file").write_text("")
-    store = Store(tmp_path / "file", 1000)
+    store = CacheDirectory(tmp_path / "file", 1000)
     store.put("objects", "a", b"code")
     assert store.get("objects", "a") is None
     assert "file" in store.why_not
 
 
 def test_a_directory_that_everyone_may_write_to_is_not_trusted(tmp_path):
-    Store(tmp_path, 1000).put("objects", "a", b"code")
+    CacheDirectory(tmp_path, 1000).put("objects", "a", b"code")
     tmp_path.chmod(0o777)
-    store = Store(tmp_path, 1000)
+    store = CacheDirectory(tmp_path, 1000)
     assert store.get("objects", "a") is None
     assert "writable by everyone" in store.why_not
 
@@ -125,7 +125,7 @@ def test_keys_tell_identities_apart():
 
 
 def test_measured_answers_outlive_the_process(tmp_path, monkeypatch):
-    store = Store(tmp_path, 1000)
+    store = CacheDirectory(tmp_path, 1000)
     monkeypatch.setattr(cache, "store", lambda: store)
     monkeypatch.setattr(cache, "_answers", {})
     assert cache.recall("conv 3x3, 2 threads") is None

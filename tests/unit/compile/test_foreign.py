@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from headrace.compile.driver import NativeCluster
-from headrace.compile.foreign import Gemm, Product, can, multiplies
+from headrace.compile.foreign import OneDnnGemm, Product, can, multiplies
 from headrace.compile.plan import Buffer, Call, Plan
 from headrace.devices import onednn
 from headrace.devices.target import host
@@ -41,7 +41,7 @@ def test_gemm(transpose_a, transpose_b, accumulate):
     b = normal(*((n, k) if transpose_b else (k, n)))
     c = np.ones((m, n), np.float32)
     wanted = (a.T if transpose_a else a) @ (b.T if transpose_b else b) + accumulate
-    found = run(Gemm(m, n, k, transpose_a, transpose_b, accumulate), [a, b], c)
+    found = run(OneDnnGemm(m, n, k, transpose_a, transpose_b, accumulate), [a, b], c)
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import headrace as tf
 from headrace.compile.kernels.gathers import GatherRows, ScatterRows
-from headrace.compile.kernels.scans import Scan
+from headrace.compile.kernels.scans import ScanKernel
 from headrace.compile.native import run_kernel
 from headrace.compile.reference_anchors import run_anchor
 from headrace.lowering import anchors, row_anchors
@@ -102,7 +102,7 @@ def test_scan(combine, dtype, sizes, reverse, exclusive):
     geometry = anchors.Scan(combine, *sizes, exclusive, reverse, dtype)
     (expected,) = run_anchor(geometry, [x])
     y = np.zeros_like(x)
-    spec = Scan(combine, *sizes, exclusive, reverse, dtype)
+    spec = ScanKernel(combine, *sizes, exclusive, reverse, dtype)
     run_kernel(spec, [x, y])
     np.testing.assert_array_equal(y, expected)
     run_kernel(spec, [x, x])  # in place

@@ -9,8 +9,8 @@ from headrace.compile.kernels import recipes
 from headrace.compile.kernels.gathers import GatherRows, ScatterRows
 from headrace.compile.kernels.maps import Map
 from headrace.compile.kernels.random import RandomNumbers
-from headrace.compile.kernels.reductions import Reduce
-from headrace.compile.kernels.scans import Scan
+from headrace.compile.kernels.reductions import ReduceKernel
+from headrace.compile.kernels.scans import ScanKernel
 from headrace.compile.spaces import Access
 from headrace.devices.target import Target
 from headrace.lowering.anchors import Softmax
@@ -54,7 +54,7 @@ def test_reductions(target, combine, rows, columns):
     result = "int64" if combine == "argmax" else "float32"
     after = Pointwise((result,), (), (0,))
     for axis, kept, strides in ((1, rows, (columns, 1)), (0, columns, (1, columns))):
-        spec = Reduce((kept,), (x.shape[axis],), SAME, (combine,), after,
+        spec = ReduceKernel((kept,), (x.shape[axis],), SAME, (combine,), after,
                       (Access("float32", strides),), (), (dense(result, kept),))  # fmt: skip
         got = np.zeros(kept, result)
         run(target, spec, x, got)
@@ -80,7 +80,7 @@ def test_gather_scatter_and_scan(target):
     expected = np.zeros_like(sums)
     np.add.at(expected, indices, rows)
     np.testing.assert_array_equal(sums, expected)
-    run(target, Scan("sum", 1, 20, 37, False, False, "float32"), x, sums)
+    run(target, ScanKernel("sum", 1, 20, 37, False, False, "float32"), x, sums)
     np.testing.assert_array_equal(sums, x.cumsum(0))
     assert status[0] == 0
 

@@ -12,9 +12,8 @@ from headrace.compile.kernel import Team
 from headrace.compile.loops import (
     Accumulate,
     Assign,
-    Barrier,
     Body,
-    Call,
+    CallKernel,
     Compute,
     For,
     If,
@@ -26,6 +25,7 @@ from headrace.compile.loops import (
     Split,
     Store,
     Take,
+    TeamBarrier,
     Total,
     While,
     affine,
@@ -48,7 +48,7 @@ class Program:
 
     @property
     def meetings(self) -> int:
-        return sum(isinstance(s, Barrier) for s in self.body)
+        return sum(isinstance(s, TeamBarrier) for s in self.body)
 
     def scratch(self, threads: int) -> int:
         return 0
@@ -180,7 +180,7 @@ def test_split_and_threads():
             ),
             "parallel",
         ),
-        Barrier(),
+        TeamBarrier(),
     )
     x, y = np.arange(6), np.zeros(6, np.int64)
     run(body, x, y, threads=2)
@@ -217,7 +217,7 @@ def test_call():
     address = ctypes.cast(kernel, ctypes.c_void_p).value
     _llvm().add_symbol("headrace_test_kernel", address)
     x, y = np.zeros(1), np.zeros(1)
-    run((For("i", 2, (Call("headrace_test_kernel", ("y", "x")),)),), x, y)
+    run((For("i", 2, (CallKernel("headrace_test_kernel", ("y", "x")),)),), x, y)
     assert seen == [(y.ctypes.data, x.ctypes.data, 0, 1)] * 2
 
 
@@ -242,7 +242,7 @@ WRONG: dict[str, tuple[Body, str]] = {
         (For("i", 2, (For("j", 2, (), "parallel"),), "parallel"),),
         "inside one another",
     ),
-    "barrier inside": ((For("i", 2, (Barrier(),), "parallel"),), "can't meet"),
+    "barrier inside": ((For("i", 2, (TeamBarrier(),), "parallel"),), "can't meet"),
     "vector inside": (
         (For("i", 2, (For("j", 2, (), "vector", lanes=4),), "vector", lanes=4),),
         "can't hold another",

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from headrace.compile import cache, native
-from headrace.compile.cache import Store
+from headrace.compile.cache import CacheDirectory
 from headrace.compile.kernel import generate
 from headrace.devices.target import host
 from tests.unit.compile.plans import Scale
@@ -16,7 +16,7 @@ from tests.unit.compile.plans import Scale
 @pytest.fixture
 def fresh(tmp_path, monkeypatch):
     """A process that has compiled nothing, with an empty store."""
-    store = Store(tmp_path, 2**30)
+    store = CacheDirectory(tmp_path, 2**30)
     monkeypatch.setattr(cache, "store", lambda: store)
     monkeypatch.setattr(native, "_addresses", {})
     return store

@@ -58,7 +58,7 @@ def test_a_fragment_is_verified_and_printed_as_a_plan():
     assert lines[-1] == "arena 128"
     plan = PlanWriter()
     plan.add("output", "float32", N, index=0)
-    with pytest.raises(InternalError, match="output b0 .* is not written"):
+    with pytest.raises(InternalError, match=r"output b0 .* is not written"):
         verify_plan(plan.finish())
 
 

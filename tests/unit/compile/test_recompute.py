@@ -8,7 +8,8 @@ import pytest
 import headrace as tf
 from headrace.compile.cluster import region_of, regions
 from headrace.compile.passes import recompute, rewrite
-from headrace.compile.timeline import Timeline
+from headrace.compile.timeline import MemoryTimeline
+from headrace.graph.lowering import Anchor, Reduce
 from headrace.graph.verify import verify_dataflow
 from headrace.lowering.rules import Anchor, Reduce
 from headrace.pipeline import Options, finish, optimise, prepare
@@ -34,7 +35,7 @@ def arena(flow, memory):
 def peak(flow):
     """The most that lives at once in the only region of a flow."""
     ((_, nodes),) = [run for run in regions(flow) if run[0]]
-    return Timeline(region_of(nodes, flow)).peak
+    return MemoryTimeline(region_of(nodes, flow)).peak
 
 
 def again(flow):

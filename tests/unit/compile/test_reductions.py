@@ -7,7 +7,7 @@ from math import prod
 import numpy as np
 import pytest
 
-from headrace.compile.kernels.reductions import Reduce
+from headrace.compile.kernels.reductions import ReduceKernel
 from headrace.compile.loops import show
 from headrace.compile.native import run_kernel
 from headrace.compile.spaces import Access
@@ -25,14 +25,16 @@ def same(dtype: str) -> Pointwise:
     return Pointwise((dtype,), (), (0,))
 
 
-def reduction(combine: str, dtype: str, shape: tuple[int, ...], axes: tuple[int, ...]) -> Reduce:
+def reduction(
+    combine: str, dtype: str, shape: tuple[int, ...], axes: tuple[int, ...]
+) -> ReduceKernel:
     """The reduction of a dense array along axes."""
     whole = dense(dtype, *shape)
     kept = [d for d in range(len(shape)) if d not in axes]
     strides = tuple(whole.strides[d] for d in (*kept, *axes))
     result = "int64" if combine.startswith("arg") else dtype
     sizes = tuple(shape[d] for d in kept)
-    return Reduce(
+    return ReduceKernel(
         sizes,
         tuple(shape[d] for d in axes),
         same(dtype),
@@ -44,7 +46,7 @@ def reduction(combine: str, dtype: str, shape: tuple[int, ...], axes: tuple[int,
     )
 
 
-def run(spec: Reduce, *arrays: np.ndarray, threads: int = 2) -> list[np.ndarray]:
+def run(spec: ReduceKernel, *arrays: np.ndarray, threads: int = 2) -> list[np.ndarray]:
     outputs = [np.zeros(spec.kept, numpy_type(a.dtype)) for a in spec.outputs]
     run_kernel(spec, [*arrays, *outputs], threads)
     return outputs
@@ -161,7 +163,7 @@ def test_moments_of_columns(rows):
         mean = s * (1 / rows)
         return mean + shift, ss * (1 / rows) - mean * mean
 
-    spec = Reduce(
+    spec = ReduceKernel(
         (50,),
         (rows,),
         record(before, ["float32"] * 2),
@@ -180,7 +182,7 @@ def test_bias_update_in_place():
     gradients, bias = numbers("float32", 4096, 24), numbers("float32", 24, seed=1)
     expected = bias - gradients.astype(np.float64).sum(0) * 0.5
     update = record(lambda e, total, b: b - total * 0.5, ["float32"] * 2)
-    spec = Reduce(
+    spec = ReduceKernel(
         (24,), (4096,), same("float32"), ("sum",), update, (Access("float32", (1, 24)),),
         (dense("float32", 24),), (dense("float32", 24),),
     )  # fmt: skip
@@ -192,7 +194,7 @@ def test_positions_in_programs():
     """Count the elements on one side of a diagonal, and say which row it was."""
     before = record(lambda e, x: e.cast(e.index(1) < e.index(0), "int64") * x, ["int64"])
     after = record(lambda e, total: (total, e.index(0)), ["int64"])
-    spec = Reduce(
+    spec = ReduceKernel(
         (8,), (50,), before, ("sum",), after, (dense("int64", 8, 50),), (),
         (dense("int64", 8), dense("int64", 8)),
     )  # fmt: skip
@@ -202,7 +204,7 @@ def test_positions_in_programs():
 
 def test_strided_input():
     x = numbers("float32", 30, 200)
-    spec = Reduce(
+    spec = ReduceKernel(
         (30,), (100,), same("float32"), ("max",), same("float32"),
         (Access("float32", (200, -2), 199),), (), (dense("float32", 30),),
     )  # fmt: skip
@@ -218,6 +220,8 @@ def test_loops_can_be_read():
 def test_wrong_ranks_are_refused():
     good = reduction("sum", "float32", (3, 4), (1,))
     with pytest.raises(ValueError, match="another rank"):
-        Reduce(good.kept, (), good.before, ("sum",), good.after, good.inputs, (), good.outputs)
+        ReduceKernel(
+            good.kept, (), good.before, ("sum",), good.after, good.inputs, (), good.outputs
+        )
     with pytest.raises(ValueError, match="1 values for"):
-        Reduce((3,), (4,), good.before, (), good.after, good.inputs, (), good.outputs)
+        ReduceKernel((3,), (4,), good.before, (), good.after, good.inputs, (), good.outputs)

@@ -12,7 +12,7 @@ from headrace.compile.ahead.objects import all_targets
 from headrace.compile.driver import Fault, NativeCluster
 from headrace.compile.emit import I8, I64
 from headrace.compile.kernel import Team
-from headrace.compile.phases import Phase, Row, phases_of
+from headrace.compile.phases import Phase, PhaseCall, phases_of
 from headrace.compile.plan import Buffer, Call, Jump, Plan
 from headrace.compile.words import How
 from headrace.core import errors
@@ -38,7 +38,7 @@ def test_calls_without_a_barrier_between_them_are_one_phase():
     big, small = Scale(8, 1.0), Scale(8, 1.0, small=True)
     calls = calls_of(big, small, small, big, without_barrier=(1, 3))
     rows, phases = phases_of(calls, starts=[0])
-    assert rows == [Row(0), Row(1), Row(2), Row(3)]
+    assert rows == [PhaseCall(0), PhaseCall(1), PhaseCall(2), PhaseCall(3)]
     assert phases == [Phase(How.SHARED, 0, 2), Phase(How.SHARED, 2, 4)]
     assert phases_of(calls_of(small, small), [0])[1] == [
         Phase(How.SMALL, 0, 1),
@@ -49,12 +49,12 @@ def test_calls_without_a_barrier_between_them_are_one_phase():
 def test_kernels_that_meet_do_so_together():
     calls = calls_of(Exchange(), Scale(8, 1.0), Exchange(), without_barrier=(1, 2))
     rows, phases = phases_of(calls, starts=[0])
-    assert rows == [Row(0), Row(1), Row(2), Row(0, 1), Row(2, 1)]
+    assert rows == [PhaseCall(0), PhaseCall(1), PhaseCall(2), PhaseCall(0, 1), PhaseCall(2, 1)]
     assert phases == [Phase(How.SHARED, 0, 3), Phase(How.SHARED, 3, 5)]
 
 
 def test_small_kernels_have_no_meetings():
-    assert phases_of(calls_of(Exchange(small=True)), [0])[0] == [Row(0)]
+    assert phases_of(calls_of(Exchange(small=True)), [0])[0] == [PhaseCall(0)]
 
 
 def test_jumps_lead_to_phases():

@@ -10,14 +10,14 @@ import pytest
 from headrace.core import dtypes, errors
 from headrace.core.shapes import TensorShape
 from headrace.devices.pending import Pending
-from headrace.devices.queues import FIFOQueue, PriorityQueue, RandomShuffleQueue
+from headrace.devices.queues import FIFOQueueState, PriorityQueueState, RandomShuffleQueueState
 
 SCALAR = (dtypes.int64,), (TensorShape(()),)
 CANCELLED = errors.CancelledError(None, None, "the step was cancelled")
 
 
 def fifo(capacity=-1):
-    return FIFOQueue("q", *SCALAR, capacity)
+    return FIFOQueueState("q", *SCALAR, capacity)
 
 
 def element(n):
@@ -110,7 +110,7 @@ def test_taker_of_some_gets_the_rest_at_the_end():
 
 
 def test_priorities_survive_being_given_back():
-    queue = PriorityQueue("q", (dtypes.int64,) * 2, (TensorShape(()),) * 2, -1)
+    queue = PriorityQueueState("q", (dtypes.int64,) * 2, (TensorShape(()),) * 2, -1)
     taker = queue.dequeue_many(4)
     queue.enqueue_many([(np.int64(p), np.int64(i)) for i, p in enumerate([2, 1, 1])])
     taker.cancel(CANCELLED)
@@ -122,7 +122,7 @@ def test_priorities_survive_being_given_back():
 def test_shuffled_elements_are_the_same_elements():
     words = iter(np.random.default_rng(0).integers(0, 2**32, 1000).tolist())
     draws = SimpleNamespace(next=words.__next__)
-    queue = RandomShuffleQueue("q", *SCALAR, -1, keep=3, seeds=(0, 0), draws=draws)
+    queue = RandomShuffleQueueState("q", *SCALAR, -1, keep=3, seeds=(0, 0), draws=draws)
     queue.enqueue_many([element(n) for n in range(20)])
     first = queue.dequeue_many(17)[0].tolist()
     waiter = queue.dequeue()
@@ -231,7 +231,7 @@ def test_what_a_waiter_has_got_so_far_is_saved():
 
 
 def test_elements_of_many_shapes_and_priorities_are_saved():
-    queue = PriorityQueue("q", (dtypes.int64, dtypes.string), None, -1)
+    queue = PriorityQueueState("q", (dtypes.int64, dtypes.string), None, -1)
     texts = [np.array([b"a", b""], object), np.array(b"b", object), np.array([], object)]
     for priority, text in zip((2, 1, 1), texts, strict=True):
         queue.enqueue((np.int64(priority), text))
@@ -250,7 +250,7 @@ def test_a_damaged_state_is_refused():
 
 
 def test_batches_of_strings_that_came_one_by_one():
-    queue = FIFOQueue("q", (dtypes.string,), (TensorShape(()),), -1)
+    queue = FIFOQueueState("q", (dtypes.string,), (TensorShape(()),), -1)
     for text in (b"a", b"b"):
         queue.enqueue((np.array(text, object),))
     assert queue.dequeue_many(2)[0].tolist() == [b"a", b"b"]

@@ -8,7 +8,7 @@ import pytest
 import headrace as tf
 from headrace.core import errors
 from headrace.devices.pending import Pending
-from headrace.devices.queues import FIFOQueue
+from headrace.devices.queues import FIFOQueueState
 from headrace.devices.readers import Reader
 
 FILES = {
@@ -209,7 +209,7 @@ def reader():
 
 @pytest.fixture
 def queue():
-    return FIFOQueue("q", (tf.string,), (tf.TensorShape([]),), 10)
+    return FIFOQueueState("q", (tf.string,), (tf.TensorShape([]),), 10)
 
 
 def values(records):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from headrace.cli.explain.capture import Capture, Ending, Step, Variant
+    from headrace.cli.explain.capture import Capture, CapturedStep, Ending, Variant
 
 __all__ = ["command"]
 
@@ -103,7 +103,7 @@ def _run(script: Path, arguments: Sequence[str], steps: int | None) -> tuple[Cap
         return capture, run_script(script, arguments, capture)
 
 
-def _choose(steps: Sequence[Step], fetch: str | None) -> Step:
+def _choose(steps: Sequence[CapturedStep], fetch: str | None) -> CapturedStep:
     """Return the step to explain: of those that fetch or run `fetch`, the one that took longest."""
     if not steps:
         raise click.ClickException("no session ran a step")
@@ -121,7 +121,7 @@ def _few(names: Sequence[str]) -> str:
     return ", ".join(names[:12]) + more
 
 
-def _variant(step: Step) -> Variant | None:
+def _variant(step: CapturedStep) -> Variant | None:
     """Return the first combination of feed shapes, compiled even if it has run only once."""
     variants = [v for v in step.variants.values() if not v.is_loop]
     if not variants:

@@ -22,7 +22,7 @@ from headrace.graph.operation import Operation, Tensor
 from headrace.pipeline import PASSES, Options, finish
 from headrace.session.watching import observed_by
 
-__all__ = ["Capture", "Ending", "Step", "Variant", "count_nodes", "run_script"]
+__all__ = ["Capture", "Ending", "CapturedStep", "Variant", "count_nodes", "run_script"]
 
 _STAGES = {each.name: each.stage for each in PASSES}
 
@@ -55,7 +55,7 @@ class Variant:
         return self.forms[-1][1] if self.forms else None
 
 
-class Step:
+class CapturedStep:
     """The record of one step: a watch of headrace.session.watching."""
 
     def __init__(
@@ -152,13 +152,13 @@ class Capture:
     """
 
     def __init__(self, most: int | None, progress: Callable[[Capture], None]) -> None:
-        self.steps: list[Step] = []
+        self.steps: list[CapturedStep] = []
         self.runs = 0
         self.running = False
         self.lock = threading.Lock()
         self._most = most
         self._progress = progress
-        self._known: dict[Any, Step] = {}
+        self._known: dict[Any, CapturedStep] = {}
 
     def __call__(
         self,
@@ -166,11 +166,11 @@ class Capture:
         targets: Sequence[Operation],
         feeds: Sequence[Tensor],
         options: Options,
-    ) -> Step:
+    ) -> CapturedStep:
         key = (*fetches, None, *targets, None, *feeds)
         with self.lock:
             if key not in self._known:
-                self._known[key] = Step(self, fetches, targets, feeds, options)
+                self._known[key] = CapturedStep(self, fetches, targets, feeds, options)
                 self.steps.append(self._known[key])
             return self._known[key]
 

@@ -12,7 +12,7 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
-from headrace.cli.explain.capture import Step, Variant
+from headrace.cli.explain.capture import CapturedStep, Variant
 from headrace.cli.explain.drawing import Drawing, draw
 from headrace.cli.explain.layout import Bend, layered
 from headrace.graph.dataflow import Dataflow
@@ -20,7 +20,7 @@ from headrace.graph.dataflow import Dataflow
 __all__ = ["page"]
 
 
-def page(step: Step, variant: Variant | None, title: str) -> str:
+def page(step: CapturedStep, variant: Variant | None, title: str) -> str:
     """Return a page that draws a step after each pass."""
     template = files(__name__.rpartition(".")[0]).joinpath("page.html").read_text()
     data = json.dumps(_data(step, variant), separators=(",", ":"), ensure_ascii=False)
@@ -29,7 +29,7 @@ def page(step: Step, variant: Variant | None, title: str) -> str:
     return filled.replace("$DATA$", data.replace("</", "<\\/").replace("<!--", "<\\!--"))
 
 
-def _data(step: Step, variant: Variant | None) -> dict[str, Any]:
+def _data(step: CapturedStep, variant: Variant | None) -> dict[str, Any]:
     forms = list(step.prepared)
     compiled: list[Any] = []
     refused: dict[str, str] = {}

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from typing import Any
 
-from headrace.cli.explain.capture import Step, Variant, count_nodes
+from headrace.cli.explain.capture import CapturedStep, Variant, count_nodes
 from headrace.compile import native
 from headrace.compile.choose import Choice
 from headrace.compile.compiled import Compiled
@@ -67,7 +67,7 @@ def plural(count: int, what: str) -> str:
 # -- Steps -----------------------------------------------------------------------------------------
 
 
-def steps_table(steps: Sequence[Step]) -> Iterator[str]:
+def steps_table(steps: Sequence[CapturedStep]) -> Iterator[str]:
     """List all steps, one per line: how often they ran, how long that took, their fetches and
     feeds.
     """
@@ -78,7 +78,7 @@ def steps_table(steps: Sequence[Step]) -> Iterator[str]:
         yield f"{step.runs:>6,}{seconds(step.seconds):>10}{step.nodes:>7,}  {given}"
 
 
-def explain(step: Step, variant: Variant | None, full: bool) -> Iterator[str]:
+def explain(step: CapturedStep, variant: Variant | None, full: bool) -> Iterator[str]:
     """Describe a step for one combination of feed shapes."""
     yield f"step {_cut(', '.join(step.names))}"
     if variant is None:
@@ -108,14 +108,14 @@ def explain(step: Step, variant: Variant | None, full: bool) -> Iterator[str]:
     yield from _why_as_is(step)
 
 
-def _why_interpreted(step: Step) -> str | None:
+def _why_interpreted(step: CapturedStep) -> str | None:
     """Return the reason why nothing of a step is compiled; None if the compiler was run on it."""
     if step.options.jit == "off":
         return "the session's configuration or HEADRACE_JIT says so"
     return native.why_not()
 
 
-def _why_as_is(step: Step) -> Iterator[str]:
+def _why_as_is(step: CapturedStep) -> Iterator[str]:
     for reason in step.as_is:
         yield f"some runs interpret the step as the graph has it: {reason}"
 

@@ -25,8 +25,8 @@ from headrace.compile.kernels.conv_geometry import Geometry
 from headrace.compile.kernels.direct import direct_conv, pack_filters
 from headrace.compile.kernels.direct_windows import DirectDepthwise, DirectPool
 from headrace.compile.kernels.gemm import gemm
-from headrace.compile.kernels.largest import Largest
-from headrace.compile.kernels.points import GatherPoints
+from headrace.compile.kernels.largest import LargestKernel
+from headrace.compile.kernels.points import GatherPointsKernel
 from headrace.compile.prepared import status_word
 from headrace.compile.region import constant_of, is_constant
 from headrace.core.windows import Window
@@ -144,13 +144,13 @@ def _pool(g: Pooling, epilogue: Epilogue) -> DirectPool:
 def _build_largest(builder: Builder, group: Group, g: geometries.Largest) -> None:
     node = group.head
     results = [builder.result(v) for v in node.outputs]
-    kernel = Largest(g.rows, g.length, g.k, g.dtype)
+    kernel = LargestKernel(g.rows, g.length, g.k, g.dtype)
     builder.call(kernel, [builder.whole(node.inputs[0]), *results], node.name)
 
 
 def _build_points(builder: Builder, group: Group, g: row_anchors.GatherPoints) -> None:
     node = group.head
-    kernel = GatherPoints(g.count, g.sizes, g.inner, g.dtype, g.index_dtype)
+    kernel = GatherPointsKernel(g.count, g.sizes, g.inner, g.dtype, g.index_dtype)
     params, indices = (builder.whole(v) for v in node.inputs)
     result = builder.result(node.outputs[0])
     builder.call(kernel, [params, indices, result, status_word(builder)], node.name)

@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 from headrace.compile.ahead.elf import Elf
-from headrace.compile.ahead.program import Program
+from headrace.compile.ahead.program import LlvmProgram
 from headrace.compile.ahead.support import SUPPORT, support_module
 from headrace.compile.ahead.wasm import WasmObject
 from headrace.devices.target import Target
@@ -21,7 +21,7 @@ __all__ = ["all_targets", "emit_object"]
 _ALWAYS_THERE = {"memcpy", "memmove", "memset"}
 
 
-def emit_object(program: Program, target: Target) -> bytes:
+def emit_object(program: LlvmProgram, target: Target) -> bytes:
     """A relocatable object file: ELF, or WebAssembly's."""
     data = bytearray(_compiled(program, target))
     obj = WasmObject.parse(data) if "wasm32" in target.triple else Elf(data)
@@ -47,7 +47,7 @@ def all_targets() -> Any:
     return llvm
 
 
-def _compiled(program: Program, target: Target) -> bytes:
+def _compiled(program: LlvmProgram, target: Target) -> bytes:
     llvm = all_targets()
     context = llvm.create_context()
     texts = [*program.modules]

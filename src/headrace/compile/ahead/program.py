@@ -26,7 +26,7 @@ from headrace.compile.kernel import COUNTER_STRIDE, generate
 from headrace.compile.plan import Buffer, Call, Jump, Plan
 from headrace.devices.target import Target
 
-__all__ = ["Program", "make_program"]
+__all__ = ["LlvmProgram", "make_program"]
 
 # Code addresses the weights relative to itself, with 32 bits.
 _LARGEST = 2**31 - 2**24
@@ -34,7 +34,7 @@ _STATUS = "inout:status"  # what the argument for the status word is called (ker
 
 
 @dataclass(frozen=True)
-class Program:
+class LlvmProgram:
     """A plan as LLVM's text: the entry's module first, then one per distinct kernel."""
 
     interface: Interface
@@ -53,7 +53,7 @@ class Program:
 
 def make_program(
     plan: Plan, name: str, inputs: Sequence[Port], outputs: Sequence[Port], target: Target
-) -> Program:
+) -> LlvmProgram:
     """Generate a plan's kernels and the function that calls them."""
     _check(plan, inputs, outputs)
     layout = _Layout(plan)
@@ -62,7 +62,7 @@ def make_program(
     symbols = {key: f"{name}_kernel_{i}" for i, key in enumerate(kernels)}
     modules = [_entry_module(plan, layout, interface, symbols, target)]
     modules += [generate(kernels[key], s, target, serial=True) for key, s in symbols.items()]
-    return Program(interface, tuple(modules), tuple(symbols.values()), bytes(layout.weights))
+    return LlvmProgram(interface, tuple(modules), tuple(symbols.values()), bytes(layout.weights))
 
 
 def _check(plan: Plan, inputs: Sequence[Port], outputs: Sequence[Port]) -> None:

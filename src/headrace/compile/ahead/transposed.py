@@ -13,7 +13,7 @@ from itertools import product
 
 import numpy as np
 
-from headrace.compile.build import Builder, Operand
+from headrace.compile.build import Builder, StridedOperand
 from headrace.compile.epilogue import Epilogue
 from headrace.compile.epilogues import map_epilogue
 from headrace.compile.groups import Group, Space
@@ -81,8 +81,8 @@ def build_transposed(
     pairs = list(product(_phases(g.h), _phases(g.w)))
     if sum(tall.places * wide.places for tall, wide in pairs) < g.h.size * g.w.size:
         zero = builder.add("constant", "float32", 1, "zero", value=np.zeros(1, np.float32))
-        nothing = Operand(zero, "float32", (0,) * 4)
-        builder.copy(nothing, Operand(raw.buffer, "float32", row_major(shape)), Space(shape))
+        nothing = StridedOperand(zero, "float32", (0,) * 4)
+        builder.copy(nothing, StridedOperand(raw.buffer, "float32", row_major(shape)), Space(shape))
     for tall, wide in pairs:
         geometry = Geometry.of(
             g.n, g.h.out, g.w.out, g.k, g.c, (tall.count, wide.count),
@@ -116,11 +116,11 @@ def _put(
     """Copy the results of two phases to their places."""
     n, height, width, c = shape
     rows, columns = sizes
-    source = Operand(
+    source = StridedOperand(
         sums, "float32", row_major((n, rows, columns, c)), (tall.skip * columns + wide.skip) * c
     )
     strides = height * width * c, tall.apart * width * c, wide.apart * c, 1
-    target = Operand(result, "float32", strides, (tall.start * width + wide.start) * c)
+    target = StridedOperand(result, "float32", strides, (tall.start * width + wide.start) * c)
     builder.copy(source, target, Space((n, tall.places, wide.places, c)))
 
 
@@ -133,6 +133,6 @@ def _turned(builder: Builder, g: Convolution, tall: _Phase, wide: _Phase, filter
     strides = -tall.step * row, -wide.step * column, 1, g.k
     shape = tall.count, wide.count, g.k, g.c
     turned = builder.temporary("float32", int(np.prod(shape)), "filters")
-    source = Operand(filters, "float32", strides, last)
-    builder.copy(source, Operand(turned, "float32", row_major(shape)), Space(shape))
+    source = StridedOperand(filters, "float32", strides, last)
+    builder.copy(source, StridedOperand(turned, "float32", row_major(shape)), Space(shape))
     return turned

@@ -15,20 +15,20 @@ from headrace.compile.emit import I8, Operand, Reg
 from headrace.compile.epilogue import Epilogue
 from headrace.compile.kernel import Team
 from headrace.compile.kernels.gemm import even_block, nothing, whole_lines
-from headrace.compile.kernels.gemm_memory import Sink, Source, accumulator
+from headrace.compile.kernels.gemm_memory import MatrixSource, Sink, accumulator
 from headrace.compile.kernels.gemm_pack import Packing, panel_count
 from headrace.compile.kernels.gemm_sweep import Blocking, Left, Right, Sweep
 from headrace.compile.kernels.gemm_tile import best_tile
 from headrace.devices.target import SIZES, Target, host
 
-__all__ = ["BatchedGemm", "Matrices", "batched_gemm", "dense"]
+__all__ = ["BatchStrides", "BatchedGemm", "batched_gemm", "dense"]
 
 LARGE = 1 << 18  # bytes of a matrix whose columns are too far apart to be read in place
 MANY_ROWS = 64  # make up for packing
 
 
 @dataclass(frozen=True)
-class Matrices:
+class BatchStrides:
     """Where the matrices of a batch lie: elements from one row to the next, and from one matrix to
     the next along each dimension of the batch; `offset`: elements before the first. For a vector
     per matrix, `row` is 0.
@@ -39,7 +39,7 @@ class Matrices:
     offset: int = 0
 
 
-def dense(shape: Sequence[int], batch: Sequence[int], rows: int, columns: int) -> Matrices:
+def dense(shape: Sequence[int], batch: Sequence[int], rows: int, columns: int) -> BatchStrides:
     """Matrices that follow each other in an array [*shape, rows, columns], where `shape` is
     broadcast to `batch`.
     """
@@ -49,7 +49,7 @@ def dense(shape: Sequence[int], batch: Sequence[int], rows: int, columns: int) -
     strides = [
         rows * columns * prod(padded[i + 1 :]) if size > 1 else 0 for i, size in enumerate(padded)
     ]
-    return Matrices(columns, tuple(strides))
+    return BatchStrides(columns, tuple(strides))
 
 
 @dataclass(frozen=True)
@@ -69,10 +69,10 @@ class BatchedGemm:
     transpose_b: bool
     dtype: str
     epilogue: Epilogue
-    at_a: Matrices
-    at_b: Matrices
-    at_c: Matrices
-    operands: tuple[Matrices, ...]
+    at_a: BatchStrides
+    at_b: BatchStrides
+    at_c: BatchStrides
+    operands: tuple[BatchStrides, ...]
     rows: int
     columns: int
     depth: int
@@ -166,12 +166,14 @@ class BatchedGemm:
 
     def _packing(self, team: Team, name: str) -> Packing:
         if name == "a":
-            source = Source(self.dtype, self.at_a.row)
+            source = MatrixSource(self.dtype, self.at_a.row)
             return Packing(team, name, source, self.m, self.k, self.rows, not self.transpose_a)
-        source = Source(self.dtype, self.at_b.row)
+        source = MatrixSource(self.dtype, self.at_b.row)
         return Packing(team, name, source, self.n, self.k, self.columns, self.transpose_b)
 
-    def _matrix(self, team: Team, array: Reg, place: Matrices, dtype: str, item: Operand) -> Reg:
+    def _matrix(
+        self, team: Team, array: Reg, place: BatchStrides, dtype: str, item: Operand
+    ) -> Reg:
         """The address of matrix number `item`."""
         f = team.f
         at: Operand = place.offset
@@ -191,10 +193,10 @@ def batched_gemm(
     dtype: str = "float32",
     epilogue: Epilogue | None = None,
     *,
-    at_a: Matrices | None = None,
-    at_b: Matrices | None = None,
-    at_c: Matrices | None = None,
-    operands: Sequence[Matrices | None] = (),
+    at_a: BatchStrides | None = None,
+    at_b: BatchStrides | None = None,
+    at_c: BatchStrides | None = None,
+    operands: Sequence[BatchStrides | None] = (),
     pack_a: bool | None = None,
     pack_b: bool | None = None,
     depth: int = 512,
@@ -207,7 +209,7 @@ def batched_gemm(
     at_a = at_a or dense(batch, batch, *((k, m) if transpose_a else (m, k)))
     at_b = at_b or dense(batch, batch, *((n, k) if transpose_b else (k, n)))
     at_c = at_c or dense(batch, batch, m, n)
-    same = Matrices(0, (0,) * len(batch))
+    same = BatchStrides(0, (0,) * len(batch))
     given = [*operands, *[None] * (len(epilogue.operands) - len(operands))]
     places = tuple(
         place or (at_c if kind == "full" else same)

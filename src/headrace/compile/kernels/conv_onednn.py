@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from headrace.compile.foreign import Chain
 from headrace.compile.kernels.conv_geometry import Geometry, layout_of
 from headrace.devices.onednn import library as c
-from headrace.devices.onednn.plan import Plan, PlanBuilder, Shape, Slot, cached, int64s
+from headrace.devices.onednn.plan import PlanBuilder, PrimitiveChain, Shape, Slot, cached, int64s
 
 __all__ = ["OneDnnConvolution"]
 
@@ -62,12 +62,12 @@ class OneDnnConvolution(Chain):
         names = _ARGUMENTS[self.direction]
         return names if self.bias else tuple(n for n in names if "bias" not in n)
 
-    def plan(self) -> Plan:
+    def plan(self) -> PrimitiveChain:
         return _plan(self)[0]
 
 
 @cached
-def _plan(spec: OneDnnConvolution) -> tuple[Plan, Shape]:
+def _plan(spec: OneDnnConvolution) -> tuple[PrimitiveChain, Shape]:
     """The primitive, with reorders of the filter, and the shape of its result, NCHW or OIHW."""
     g = spec.geometry
     shape = {
@@ -134,7 +134,7 @@ class _Convolution:
             return self.builder.dense(dims, (0, 2, 3, 1), c.F32)
         return self.builder.blocked(dims, self.spec.geometry.block, c.F32)
 
-    def finish(self) -> Plan:
+    def finish(self) -> PrimitiveChain:
         {
             "forward": self._forward,
             "backward_data": self._backward_data,

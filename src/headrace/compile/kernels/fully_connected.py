@@ -16,8 +16,8 @@ from headrace.compile.epilogue import Epilogue
 from headrace.compile.kernel import Team
 from headrace.compile.kernels.gemm import Gemm, gemm, rounding
 from headrace.compile.kernels.gemm_memory import (
+    MatrixSource,
     Sink,
-    Source,
     accumulator,
     lane_mask,
     prefetch,
@@ -177,7 +177,7 @@ class _Backward:
     def write(self) -> None:
         """Lay out dY, meet, then pass over blocks of rows of W."""
         spec, f, team = self.spec, self.f, self.team
-        source = Source(spec.dtype, spec.n)
+        source = MatrixSource(spec.dtype, spec.n)
         packing = Packing(team, "dy", source, spec.n, spec.m, spec.span, across=False)
 
         def lay_out() -> None:
@@ -209,7 +209,7 @@ class _Backward:
     def _take_x(self, x: Reg, first: Operand, rows: int) -> None:
         """This block's columns of X, side by side."""
         f, spec = self.f, self.spec
-        source = Source(spec.dtype, spec.k)
+        source = MatrixSource(spec.dtype, spec.k)
 
         def one(b: Reg) -> None:
             at = f.add(f.mul(b, spec.k), first)
@@ -296,7 +296,7 @@ class _Backward:
         tail = lane_mask(f, rest, lanes) if rest else None
 
         def step(n: Reg, sums: list[Reg], mask: Reg | None) -> list[Reg]:
-            source = Source(spec.dtype, spec.n, rounding(spec.rounds))
+            source = MatrixSource(spec.dtype, spec.n, rounding(spec.rounds))
             weights = [
                 source.load(f, [w], f.add(n, r * spec.n), 0, lanes, mask) for r in range(rows)
             ]

@@ -24,12 +24,12 @@ from math import gcd
 from headrace.compile.emit import I8, Operand, Reg
 from headrace.compile.epilogue import Epilogue
 from headrace.compile.kernel import Team
-from headrace.compile.kernels.gemm_memory import Sink, Source, accumulator
+from headrace.compile.kernels.gemm_memory import MatrixSource, Sink, accumulator
 from headrace.compile.kernels.gemm_pack import Packing, Stripe, panel_count
 from headrace.compile.kernels.gemm_sweep import Blocking, Left, Right, Sweep
 from headrace.compile.kernels.gemm_tile import best_tile
 from headrace.devices.target import SIZES, Target, host
-from headrace.lowering.pointwise import Instruction, Pointwise
+from headrace.graph.pointwise import Pointwise, PointwiseStep
 
 __all__ = [
     "BLOCK_COLUMNS",
@@ -56,7 +56,7 @@ def rounding(dtype: str) -> Epilogue | None:
     """The prologue that rounds float32 elements to a narrower type's precision; "": none."""
     if not dtype:
         return None
-    steps = (Instruction("cast", (0,), dtype), Instruction("cast", (1,), "float32"))
+    steps = (PointwiseStep("cast", (0,), dtype), PointwiseStep("cast", (1,), "float32"))
     return Epilogue(Pointwise(("float32",), steps, (2,)))
 
 
@@ -141,12 +141,12 @@ class Gemm:
     # -- Sizes -----------------------------------------------------------------------------------
 
     @property
-    def _source_a(self) -> Source:
-        return Source(self.dtype, self.m if self.transpose_a else self.k, self.prologue_a)
+    def _source_a(self) -> MatrixSource:
+        return MatrixSource(self.dtype, self.m if self.transpose_a else self.k, self.prologue_a)
 
     @property
-    def _source_b(self) -> Source:
-        return Source(self.dtype, self.k if self.transpose_b else self.n, self.prologue_b)
+    def _source_b(self) -> MatrixSource:
+        return MatrixSource(self.dtype, self.k if self.transpose_b else self.n, self.prologue_b)
 
     @property
     def _size(self) -> Blocking:
@@ -197,7 +197,7 @@ class PackB:
         return 0
 
     def emit(self, team: Team) -> None:
-        source = Source(self.dtype, self.k if self.transpose_b else self.n)
+        source = MatrixSource(self.dtype, self.k if self.transpose_b else self.n)
         b, packed = team.args
         pack = Packing(team, "b", source, self.n, self.k, self.columns, self.transpose_b)
         team.claim(0, pack.units, lambda i: pack.run(i, packed, [b]))

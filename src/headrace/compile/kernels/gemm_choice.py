@@ -68,7 +68,7 @@ def candidates(
         )  # fmt: skip
     plain = dtype == "float32" and epilogue == nothing(dtype) and not rounds
     if plain and target is None and onednn.available():
-        found.append(foreign.Gemm(m, n, k, transpose_a, transpose_b))
+        found.append(foreign.OneDnnGemm(m, n, k, transpose_a, transpose_b))
     return found
 
 

@@ -15,7 +15,7 @@ from headrace.compile.epilogue import Epilogue
 from headrace.compile.pointwise import load_value, store_value
 from headrace.devices.target import SIZES
 
-__all__ = ["Sink", "Source", "accumulator", "lane_mask", "prefetch", "transpose"]
+__all__ = ["MatrixSource", "Sink", "accumulator", "lane_mask", "prefetch", "transpose"]
 
 # Operations that are whole polynomials.
 HEAVY = {
@@ -58,7 +58,7 @@ def transpose(f: Function, rows: Sequence[Reg]) -> list[Reg]:
 
 
 @dataclass(frozen=True)
-class Source:
+class MatrixSource:
     """A matrix that is read: its type, the length of its stored rows, a prologue on its elements.
 
     `pointers` below are the addresses of the matrix, then of the prologue's operands.

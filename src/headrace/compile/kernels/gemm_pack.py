@@ -13,7 +13,7 @@ from functools import partial
 from headrace.compile.emit import I64, PTR, Function, Module, Operand, Reg
 from headrace.compile.kernel import Team
 from headrace.compile.kernels.gemm_memory import (
-    Source,
+    MatrixSource,
     accumulator,
     lane_mask,
     transpose,
@@ -35,7 +35,14 @@ class Packing:
     NARROW = 8  # how many panels, if several k share their cache lines
 
     def __init__(
-        self, team: Team, name: str, source: Source, count: int, k: int, width: int, across: bool
+        self,
+        team: Team,
+        name: str,
+        source: MatrixSource,
+        count: int,
+        k: int,
+        width: int,
+        across: bool,
     ) -> None:
         self.f, self.source, self.count, self.k, self.width = team.f, source, count, k, width
         self.type = accumulator(source.dtype)
@@ -146,7 +153,9 @@ class Stripe:
         stripe(number, k, depth, to, *pointers): `depth` rows, from row k on
     """
 
-    def __init__(self, team: Team, name: str, source: Source, columns: int, width: int) -> None:
+    def __init__(
+        self, team: Team, name: str, source: MatrixSource, columns: int, width: int
+    ) -> None:
         self.source, self.columns, self.width = source, columns, width
         type = accumulator(source.dtype)
         self.held = "float64" if type.bits == 64 else "float32"

@@ -10,11 +10,11 @@ from headrace.compile.kernel import Team
 from headrace.compile.pointwise import load_value, memory_type, store_value
 from headrace.devices.target import SIZES
 
-__all__ = ["Largest", "LargestOfAny"]
+__all__ = ["LargestKernel", "LargestOfAny"]
 
 
 @dataclass(frozen=True)
-class Largest:
+class LargestKernel:
     """The k largest of each of `rows` rows of `length` elements, in descending order; of equal ones
     the first comes first, and a NaN is larger than any number.
     """

@@ -13,8 +13,8 @@ from headrace.compile.nests import generate_loops
 from headrace.compile.spaces import (
     Access,
     Dim,
-    Operand,
-    Staging,
+    ProgramInput,
+    StagedProgram,
     cost,
     lanes_for,
     positions_of,
@@ -106,9 +106,9 @@ class Map:
     def _point(self) -> Body:
         """The program of a map with a single point."""
         inputs = [
-            Operand(f"x{i}", a.dtype, affine({}, a.offset)) for i, a in enumerate(self.inputs)
+            ProgramInput(f"x{i}", a.dtype, affine({}, a.offset)) for i, a in enumerate(self.inputs)
         ]
-        staging = Staging(self.program, inputs, [Affine()] * len(self.extents), {}, 1)
+        staging = StagedProgram(self.program, inputs, [Affine()] * len(self.extents), {}, 1)
         stores = [
             Store(value, a.dtype, f"y{i}", affine({}, a.offset))
             for i, (value, a) in enumerate(zip(staging.outputs, self.outputs, strict=True))
@@ -243,7 +243,7 @@ class _Nest:
     def _dims(self) -> list[Dim]:
         return [*self.outer, *([self.row] if self.row else []), self.lane]
 
-    def _staging(self, rows: int, lanes: int) -> Staging:
+    def _staging(self, rows: int, lanes: int) -> StagedProgram:
         """The program at three levels: 0 outside, 1 rows, 2 lanes. Rows that are done at once
         count as lanes.
         """
@@ -252,12 +252,12 @@ class _Nest:
             levels[self.row.name] = 2 if self.across else 1
         levels[self.lane.name] = 2
         inputs = [
-            Operand(f"x{i}", a.dtype, self._index(i, a.offset, rows, lanes))
+            ProgramInput(f"x{i}", a.dtype, self._index(i, a.offset, rows, lanes))
             for i, a in enumerate(self.map.inputs)
         ]
         first = len(self.map.inputs) + len(self.map.outputs)
         positions = [self._index(first + d, 0, rows, lanes) for d in range(len(self.map.extents))]
-        return Staging(self.map.program, inputs, positions, levels, 3)
+        return StagedProgram(self.map.program, inputs, positions, levels, 3)
 
     def _stores(self, values: Sequence[str], streamed: Sequence[bool], rows: int, lanes: int):
         first = len(self.map.inputs)

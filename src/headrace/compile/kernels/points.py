@@ -9,11 +9,11 @@ from headrace.compile.kernel import Team
 from headrace.compile.kernels.gathers import copy_row, load_index
 from headrace.compile.pointwise import memory_type
 
-__all__ = ["GatherPoints"]
+__all__ = ["GatherPointsKernel"]
 
 
 @dataclass(frozen=True)
-class GatherPoints:
+class GatherPointsKernel:
     """out[i] = params[indices[i, 0], indices[i, 1], ...], vectors of `inner` elements: params are
     [*sizes, inner], indices [count, len(sizes)]. An index outside of its range sets the status,
     and nothing is written then.

@@ -17,7 +17,7 @@ from typing import Any
 from headrace.compile.calls import PlanWriter
 from headrace.compile.combine import state_dtype
 from headrace.compile.kernels.maps import Map
-from headrace.compile.kernels.reductions import Reduce
+from headrace.compile.kernels.reductions import ReduceKernel
 from headrace.compile.kernels.rows import Rows, Stage
 from headrace.compile.plan import Plan
 from headrace.compile.spaces import Access
@@ -265,7 +265,7 @@ def _statistics(plan: PlanWriter, g: BatchNorm, channels: _Channels, x: int, fac
     return results[0] if g.training else given[1]
 
 
-def _training_statistics(g: BatchNorm, channels: _Channels) -> Reduce:
+def _training_statistics(g: BatchNorm, channels: _Channels) -> ReduceKernel:
     """Moments about each channel's first element, so that nothing cancels."""
     count = g.n * g.pixels
 
@@ -280,7 +280,7 @@ def _training_statistics(g: BatchNorm, channels: _Channels) -> Reduce:
         factor = scale * e.rsqrt(variance + g.epsilon)
         return mean, variance * (count / max(count - 1, 1)), mean, variance, factor
 
-    return Reduce(
+    return ReduceKernel(
         channels.kept,
         channels.reduced,
         record(before, [g.dtype, g.dtype]),
@@ -315,7 +315,7 @@ def _batch_norm_gradient(plan: PlanWriter, g: BatchNorm, channels: _Channels) ->
     _zeros(plan, range(3, g.outputs))
 
 
-def _gradient_sums(g: BatchNorm, channels: _Channels) -> Reduce:
+def _gradient_sums(g: BatchNorm, channels: _Channels) -> ReduceKernel:
     """dy, x, mean, scale, variance -> dscale, doffset, a, b, c."""
     count = g.n * g.pixels
 
@@ -330,7 +330,7 @@ def _gradient_sums(g: BatchNorm, channels: _Channels) -> Reduce:
         return dscale, total, a, a * inverse * dscale * share, a * total * share
 
     vector = channels.vector(whole=False)
-    return Reduce(
+    return ReduceKernel(
         channels.kept,
         channels.reduced,
         record(before, [g.dtype, g.dtype, "float32"]),

@@ -25,7 +25,6 @@ from headrace.compile.kernel import Team
 from headrace.compile.loops import (
     Accumulate,
     Affine,
-    Barrier,
     Body,
     Compute,
     Fold,
@@ -37,6 +36,7 @@ from headrace.compile.loops import (
     Statement,
     Store,
     Take,
+    TeamBarrier,
     Total,
     affine,
 )
@@ -44,8 +44,8 @@ from headrace.compile.nests import generate_loops
 from headrace.compile.spaces import (
     Access,
     Dim,
-    Operand,
-    Staging,
+    ProgramInput,
+    StagedProgram,
     cost,
     lanes_for,
     positions_of,
@@ -54,7 +54,7 @@ from headrace.compile.spaces import (
 from headrace.devices.target import SIZES, Target
 from headrace.lowering.pointwise import Pointwise
 
-__all__ = ["Reduce"]
+__all__ = ["ReduceKernel"]
 
 # How many additions a plain sum may be long before it's added to a compensated one.
 CHAIN = 64
@@ -68,7 +68,7 @@ ENOUGH = 16
 
 
 @dataclass(frozen=True)
-class Reduce:
+class ReduceKernel:
     """outputs = after(combined before(inputs), operands), at every point of the `kept` dimensions.
 
     `before` gives one value for each of `combines`, which are combined over the `reduced`
@@ -114,13 +114,13 @@ class Reduce:
     @property
     def meetings(self) -> int:
         """Partial results of all threads are there before they are combined."""
-        return int(_Plan(self, _USUAL).is_partial)
+        return int(_ReductionLoops(self, _USUAL).is_partial)
 
     def scratch(self, threads: int) -> int:
-        return threads * _Plan(self, _USUAL).partial_bytes
+        return threads * _ReductionLoops(self, _USUAL).partial_bytes
 
     def emit(self, team: Team) -> None:
-        plan = _Plan(self, team.target)
+        plan = _ReductionLoops(self, team.target)
         names = [a.removeprefix("out:") for a in self.arguments]
         buffers = dict(zip(names, team.args, strict=True))
         for name, (start, _) in plan.partials.items():
@@ -129,20 +129,20 @@ class Reduce:
 
     def loops(self, target: Target) -> Body:
         """The loop program, to look at."""
-        return _Plan(self, target).program()
+        return _ReductionLoops(self, target).program()
 
 
 Blocks = dict[str, tuple[Dim, int]]  # variables that count blocks of a dimension, of this size
 
 
-class _Plan:
+class _ReductionLoops:
     """The loops of a reduction for a target.
 
     A reduction r has a total "whole<r>"; where long runs of floating numbers are added, values go
     to "short<r>" first, which is folded into it.
     """
 
-    def __init__(self, spec: Reduce, target: Target) -> None:
+    def __init__(self, spec: ReduceKernel, target: Target) -> None:
         self.spec = spec
         kept, reduced = len(spec.kept), len(spec.reduced)
         strides = [a.strides for a in spec.inputs]
@@ -269,7 +269,7 @@ class _Plan:
             terms[variable] = dim.strides[array] * size
         return affine(terms, offset)
 
-    def _values(self, blocks: Blocks) -> Staging:
+    def _values(self, blocks: Blocks) -> StagedProgram:
         """What is combined, at three levels. Rows: kept, reduced and lane variables. Columns: kept,
         lane and reduced ones.
         """
@@ -278,12 +278,12 @@ class _Plan:
         levels[self.lane.name] = 3 - inner
         levels |= {v: levels[dim.name] for v, (dim, _) in blocks.items()}
         inputs = [
-            Operand(f"x{i}", a.dtype, self._address(i, a.offset, blocks))
+            ProgramInput(f"x{i}", a.dtype, self._address(i, a.offset, blocks))
             for i, a in enumerate(self.spec.inputs)
         ]
         rank = len(self.spec.kept) + len(self.spec.reduced)
         positions = [self._address(self.first_position + d, 0, blocks) for d in range(rank)]
-        return Staging(self.spec.before, inputs, positions, levels, 3)
+        return StagedProgram(self.spec.before, inputs, positions, levels, 3)
 
     def _finish(self, blocks: Blocks) -> list[Statement]:
         """Take the results, run `after`, store its outputs."""
@@ -294,14 +294,14 @@ class _Plan:
             body.append(Take(state, f"whole{r}"))
             body.append(Compute((f"t{r}",), combine.result, state))
         after, count = self.spec.after, len(self.spec.combines)
-        operands = [Operand("", after.inputs[r], f"t{r}") for r in range(count)]
+        operands = [ProgramInput("", after.inputs[r], f"t{r}") for r in range(count)]
         for i, a in enumerate(self.spec.operands):
             index = self._address(self.first_operand + i, a.offset, blocks)
-            operands.append(Operand(f"b{i}", a.dtype, index))
+            operands.append(ProgramInput(f"b{i}", a.dtype, index))
         first = self.first_position + len(self.spec.kept) + len(self.spec.reduced)
         positions = [self._address(first + d, 0, blocks) for d in range(len(self.spec.kept))]
         levels = dict.fromkeys([*(d.name for d in self.kept), *blocks], 0)
-        staging = Staging(after, operands, positions, levels, 1, prefix="w")
+        staging = StagedProgram(after, operands, positions, levels, 1, prefix="w")
         body += staging.at(0)
         for i, (value, a) in enumerate(zip(staging.outputs, self.spec.outputs, strict=True)):
             index = self._address(self.first_output + i, a.offset, blocks)
@@ -346,7 +346,7 @@ class _Plan:
             run *= self._trips(dim)
         return {}
 
-    def _chain(self, dims: Sequence[Dim], values: Staging, blocks: Blocks) -> list[Statement]:
+    def _chain(self, dims: Sequence[Dim], values: StagedProgram, blocks: Blocks) -> list[Statement]:
         """Loops over reduced dimensions, outermost first, that feed the totals."""
         body: list[Statement] = [*values.at(2), *self._accumulate(values.outputs, blocks)]
         for dim in reversed(dims):
@@ -471,7 +471,7 @@ class _Plan:
             *self._store_partials({}),
         ]
         combine = _flat("result", "parallel", *_named(self.kept), self._combine_partials({}))
-        return (*_nested(self.kept, body), Barrier(), combine)
+        return (*_nested(self.kept, body), TeamBarrier(), combine)
 
     def _partial_columns(self) -> Body:
         *outer, row = self.reduced_rest
@@ -499,7 +499,7 @@ class _Plan:
         return (
             *_nested(self.kept_rest, [self._lane_loop({}, start)]),
             _flat("unit", "parallel", names, extents, unit),
-            Barrier(),
+            TeamBarrier(),
             *self._shared(
                 self.kept_rest, panel, [self._lane_loop(panel, self._combine_partials(panel))]
             ),

@@ -18,7 +18,6 @@ from headrace.compile.kernel import Team
 from headrace.compile.loops import (
     Accumulate,
     Affine,
-    Barrier,
     Body,
     Compute,
     Fold,
@@ -31,11 +30,12 @@ from headrace.compile.loops import (
     Statement,
     Store,
     Take,
+    TeamBarrier,
     Total,
     affine,
 )
 from headrace.compile.nests import generate_loops
-from headrace.compile.spaces import Access, Operand, Staging, cost, lanes_for
+from headrace.compile.spaces import Access, ProgramInput, StagedProgram, cost, lanes_for
 from headrace.devices.target import SIZES, Target
 from headrace.lowering.pointwise import Pointwise, record
 
@@ -117,11 +117,11 @@ class Rows:
         buffers = dict(zip(names, team.args, strict=True))
         for name, (start, _) in _places(self)[0].items():
             buffers[name] = team.f.offset(team.scratch, start, I8)
-        generate_loops(team, _Plan(self, team.target).program(), buffers)
+        generate_loops(team, _RowLoops(self, team.target).program(), buffers)
 
     def loops(self, target: Target) -> Body:
         """The loop program, to look at."""
-        return _Plan(self, target).program()
+        return _RowLoops(self, target).program()
 
 
 def _results(stage: Stage) -> Iterator[tuple[int, str, str]]:
@@ -148,7 +148,7 @@ def _places(spec: Rows) -> tuple[dict[str, tuple[int, str]], int]:
     return places, at
 
 
-class _Plan:
+class _RowLoops:
     """The loops of a Rows kernel for a target."""
 
     def __init__(self, spec: Rows, target: Target) -> None:
@@ -180,7 +180,7 @@ class _Plan:
         return (
             self._along(self._clear(("plain", "high", "low"))),
             *self._all_rows(),
-            Barrier(),
+            TeamBarrier(),
             For("last", 1, (self._along(self._sum_totals()),), "parallel"),
         )
 
@@ -221,21 +221,23 @@ class _Plan:
         size = SIZES[self.places[name][1]]
         return affine({thread: self.bytes // size, "i": 1, "chunk": chunk})
 
-    def _staging(self, number: int, stage: Stage, chunk: int = 0) -> Staging:
+    def _staging(self, number: int, stage: Stage, chunk: int = 0) -> StagedProgram:
         operands = []
         for name, dtype in zip(stage.operands, stage.program.inputs, strict=True):
             if name.startswith("x"):
                 access = self.spec.inputs[int(name[1:])]
-                operands.append(Operand(name, access.dtype, self._address(access, chunk)))
+                operands.append(ProgramInput(name, access.dtype, self._address(access, chunk)))
             elif name.startswith("row"):
                 kept = self.places[name][1]
-                operands.append(Operand(name, kept, self._in_scratch(name, chunk)))
+                operands.append(ProgramInput(name, kept, self._in_scratch(name, chunk)))
             else:
-                operands.append(Operand("", dtype, name))
+                operands.append(ProgramInput("", dtype, name))
         positions = [affine({o: 1}) for o in self.outer] + [affine({"i": 1, "chunk": chunk})]
         levels = dict.fromkeys([*self.outer, "thread"], 0) | {"i": 1, "chunk": 1}
         count = 1 if stage.scalar else 2
-        return Staging(stage.program, operands, positions, levels, count, prefix=f"v{number}_")
+        return StagedProgram(
+            stage.program, operands, positions, levels, count, prefix=f"v{number}_"
+        )
 
     def _scalar_stage(self, number: int, stage: Stage) -> list[Statement]:
         staging = self._staging(number, stage)

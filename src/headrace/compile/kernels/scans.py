@@ -24,11 +24,11 @@ from headrace.compile.nests import generate_loops
 from headrace.compile.spaces import lanes_for
 from headrace.devices.target import Target
 
-__all__ = ["Scan"]
+__all__ = ["ScanKernel"]
 
 
 @dataclass(frozen=True)
-class Scan:
+class ScanKernel:
     """The running "sum" or "prod" along the middle axis of [outer, length, inner].
 
     `exclusive`: without an element's own value; `reverse`: from the end. 16-bit floats are

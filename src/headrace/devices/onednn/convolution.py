@@ -9,8 +9,8 @@ import numpy as np
 from headrace.devices.buffers import empty_aligned
 from headrace.devices.onednn import library as c
 from headrace.devices.onednn.plan import (
-    Plan,
     PlanBuilder,
+    PrimitiveChain,
     Shape,
     Slot,
     cached,
@@ -19,10 +19,10 @@ from headrace.devices.onednn.plan import (
     ready,
     require,
 )
-from headrace.devices.onednn.window import Pads, SlidingWindow, pairs
+from headrace.devices.onednn.window import OneDnnWindow, Pads, pairs
 
 
-def _inner_order(window: SlidingWindow) -> Shape:
+def _inner_order(window: OneDnnWindow) -> Shape:
     """Choose the layout in which the activations are computed.
 
     Filters always go to the layout that oneDNN prefers: reordering them costs little, and with
@@ -51,7 +51,7 @@ class _Convolution:
         data_format: str,
         groups: int,
     ):
-        window = SlidingWindow(len(x_shape), w_shape[:-2], strides, dilations, pads, data_format)
+        window = OneDnnWindow(len(x_shape), w_shape[:-2], strides, dilations, pads, data_format)
         require(0 not in x_shape + w_shape, "empty array")
         batch, cin, extents = window.split(x_shape)
         per_group, cout = w_shape[-2:]
@@ -107,7 +107,7 @@ class _Convolution:
         inputs: Sequence[tuple[int, int, int]],
         output: tuple[int, int, int],
         shape: Shape,
-    ) -> tuple[Plan, Shape]:
+    ) -> tuple[PrimitiveChain, Shape]:
         """Complete the plan. Arguments of the primitive are (number, caller's layout, query)."""
         builder = self.builder
         slots = [builder.array(layout) for _, layout, _ in inputs]
@@ -124,7 +124,7 @@ class _Convolution:
 
 
 @cached
-def _conv_plan(*key: Any) -> tuple[Plan, Shape]:
+def _conv_plan(*key: Any) -> tuple[PrimitiveChain, Shape]:
     conv = _Convolution(*key)
     return conv.finish(
         conv.forward,
@@ -135,7 +135,7 @@ def _conv_plan(*key: Any) -> tuple[Plan, Shape]:
 
 
 @cached
-def _conv_backward_input_plan(dy_shape: Shape, *key: Any) -> tuple[Plan, Shape]:
+def _conv_backward_input_plan(dy_shape: Shape, *key: Any) -> tuple[PrimitiveChain, Shape]:
     conv = _Convolution(*key)
     require(dy_shape == conv.y_shape, f"dy has shape {dy_shape}, the output {conv.y_shape}")
     desc = conv.builder.primitive_desc(
@@ -156,7 +156,7 @@ def _conv_backward_input_plan(dy_shape: Shape, *key: Any) -> tuple[Plan, Shape]:
 
 
 @cached
-def _conv_backward_filter_plan(dy_shape: Shape, *key: Any) -> tuple[Plan, Shape]:
+def _conv_backward_filter_plan(dy_shape: Shape, *key: Any) -> tuple[PrimitiveChain, Shape]:
     conv = _Convolution(*key)
     require(dy_shape == conv.y_shape, f"dy has shape {dy_shape}, the output {conv.y_shape}")
     desc = conv.builder.primitive_desc(

@@ -7,8 +7,8 @@ import numpy as np
 from headrace.devices.buffers import address, empty_aligned
 from headrace.devices.onednn import library as c
 from headrace.devices.onednn.plan import (
-    Plan,
     PlanBuilder,
+    PrimitiveChain,
     Shape,
     cached,
     common_dtype,
@@ -46,7 +46,7 @@ def matmul_plan(
     transpose_a: bool,
     transpose_b: bool,
     multiplied: int | None = None,
-) -> tuple[Plan, Shape]:
+) -> tuple[PrimitiveChain, Shape]:
     """The plan of `matmul`: arrays a, b, product. `multiplied`: another type to convert a and b to
     first.
     """

@@ -257,9 +257,9 @@ class PlanBuilder:
             pairs.append((ARG_SCRATCHPAD, self.scratch(scratchpad).index))
         self._steps.append(_Step(name, primitive, tuple(pairs)))
 
-    def finish(self) -> "Plan":
+    def finish(self) -> "PrimitiveChain":
         """Return the plan; the builder is not used afterwards."""
-        return Plan(
+        return PrimitiveChain(
             self._handles,
             tuple(self._slots),
             tuple(self._steps),
@@ -295,7 +295,7 @@ class PlanBuilder:
         self._append("reorder", desc, {ARG_SRC: source, ARG_DST: target})
 
 
-class Frame:
+class ExecutionMemory:
     """What one execution of a plan writes to: memory objects, argument lists and a stream."""
 
     def __init__(self, handles: _Handles, slots: Sequence[Slot], steps: Sequence[_Step]):
@@ -327,7 +327,7 @@ class Frame:
         ]
 
 
-class Plan:
+class PrimitiveChain:
     """A finished chain: call `run` with one C-contiguous array per declared slot."""
 
     def __init__(
@@ -343,7 +343,7 @@ class Plan:
         self._steps = steps
         self.arena_bytes = arena_bytes
         self.serial = serial
-        self._idle: list[Frame] = []
+        self._idle: list[ExecutionMemory] = []
         self._num_threads = handles.lib.num_threads
         self._set_threads = handles.lib.functions["omp_set_num_threads"]
         self._set_data = handles.lib.functions["dnnl_memory_set_data_handle"]
@@ -380,23 +380,25 @@ class Plan:
                 self._set_threads(self._num_threads)
         self._idle.append(frame)
 
-    def frame(self) -> Frame:
+    def frame(self) -> ExecutionMemory:
         """What one execution at a time may use, for callers that execute the chain themselves."""
-        return Frame(self._handles, self._slots, self._steps)
+        return ExecutionMemory(self._handles, self._slots, self._steps)
 
 
-def cached(build: Callable[..., tuple[Plan, Shape]]) -> Callable[..., tuple[Plan, Shape]]:
+def cached(
+    build: Callable[..., tuple[PrimitiveChain, Shape]],
+) -> Callable[..., tuple[PrimitiveChain, Shape]]:
     """Keep what `build` returns, and what it refuses, for the most recently used arguments."""
 
     @functools.lru_cache(_CACHE_SIZE)
-    def attempt(*key: Any) -> tuple[Plan, Shape] | str:
+    def attempt(*key: Any) -> tuple[PrimitiveChain, Shape] | str:
         try:
             return build(*key)
         except Unsupported as refusal:
             return str(refusal)
 
     @functools.wraps(build)
-    def lookup(*key: Any) -> tuple[Plan, Shape]:
+    def lookup(*key: Any) -> tuple[PrimitiveChain, Shape]:
         outcome = attempt(*key)
         if isinstance(outcome, str):
             raise Unsupported(outcome)

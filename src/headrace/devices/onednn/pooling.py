@@ -9,8 +9,8 @@ import numpy as np
 from headrace.devices.buffers import empty_aligned
 from headrace.devices.onednn import library as c
 from headrace.devices.onednn.plan import (
-    Plan,
     PlanBuilder,
+    PrimitiveChain,
     Shape,
     cached,
     common_dtype,
@@ -18,7 +18,7 @@ from headrace.devices.onednn.plan import (
     ready,
     require,
 )
-from headrace.devices.onednn.window import Pads, SlidingWindow, pairs
+from headrace.devices.onednn.window import OneDnnWindow, Pads, pairs
 
 
 class _Pool:
@@ -35,7 +35,7 @@ class _Pool:
         pads: Any,
         data_format: str,
     ):
-        window = SlidingWindow(len(x_shape), ksize, strides, (1,) * len(ksize), pads, data_format)
+        window = OneDnnWindow(len(x_shape), ksize, strides, (1,) * len(ksize), pads, data_format)
         require(0 not in x_shape, "empty array")
         require(
             all(max(pad) < size for pad, size in zip(pads, ksize, strict=True)),
@@ -66,7 +66,7 @@ class _Pool:
 
 
 @cached
-def _pool_plan(algorithm: int, *key: Any) -> tuple[Plan, Shape]:
+def _pool_plan(algorithm: int, *key: Any) -> tuple[PrimitiveChain, Shape]:
     pool = _Pool(algorithm, c.FORWARD_INFERENCE, *key)
     builder = pool.builder
     builder.execute(
@@ -76,7 +76,7 @@ def _pool_plan(algorithm: int, *key: Any) -> tuple[Plan, Shape]:
 
 
 @cached
-def _max_pool_backward_plan(dy_shape: Shape, *key: Any) -> tuple[Plan, Shape]:
+def _max_pool_backward_plan(dy_shape: Shape, *key: Any) -> tuple[PrimitiveChain, Shape]:
     """Plan the forward pass again, to record where each maximum was, then the backward one."""
     pool = _Pool(c.POOLING_MAX, c.FORWARD_TRAINING, *key)
     require(dy_shape == pool.y_shape, f"dy has shape {dy_shape}, the output {pool.y_shape}")
@@ -93,7 +93,7 @@ def _max_pool_backward_plan(dy_shape: Shape, *key: Any) -> tuple[Plan, Shape]:
 
 
 @cached
-def _avg_pool_backward_plan(dy_shape: Shape, *key: Any) -> tuple[Plan, Shape]:
+def _avg_pool_backward_plan(dy_shape: Shape, *key: Any) -> tuple[PrimitiveChain, Shape]:
     pool = _Pool(c.POOLING_AVERAGE, c.FORWARD_TRAINING, *key)
     require(dy_shape == pool.y_shape, f"dy has shape {dy_shape}, the output {pool.y_shape}")
     builder = pool.builder

@@ -7,8 +7,8 @@ import numpy as np
 from headrace.devices.buffers import empty_aligned
 from headrace.devices.onednn import library as c
 from headrace.devices.onednn.plan import (
-    Plan,
     PlanBuilder,
+    PrimitiveChain,
     Shape,
     cached,
     common_dtype,
@@ -18,7 +18,7 @@ from headrace.devices.onednn.plan import (
 
 
 @cached
-def _softmax_plan(algorithm: int, dtype: int, shape: Shape) -> tuple[Plan, Shape]:
+def _softmax_plan(algorithm: int, dtype: int, shape: Shape) -> tuple[PrimitiveChain, Shape]:
     rank = len(shape)
     require(rank > 0 and 0 not in shape, "an array without rows")
     builder = PlanBuilder(estimate_ns=math.prod(shape))  # about 1 ns per element

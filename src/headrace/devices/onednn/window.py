@@ -28,7 +28,7 @@ def pairs(pads: Pads) -> tuple[tuple[int, int], ...]:
     return tuple([(before, after) for before, after in pads])
 
 
-class SlidingWindow:
+class OneDnnWindow:
     """A window over the spatial dimensions, and the layout of the arrays that it slides over."""
 
     def __init__(
