@@ -1,4 +1,4 @@
-"""Anchors: which kernels do the work of each family, and how groups around them are built.
+"""The families of anchors: which geometries have kernels, and how a group around one is built.
 
 In: a group whose head is an anchor. Out: calls in a builder's plan.
 """
@@ -18,7 +18,7 @@ __all__ = ["FAMILIES", "Family"]
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """supports: whether there are kernels for a geometry; build: adds a group's calls to a plan."""
+    """supports(geometry) tells whether there are kernels; build adds a group's calls to a plan."""
 
     supports: Callable[[Any], bool]
     build: Callable[[Builder, Group], None]

@@ -1,6 +1,6 @@
-"""Where a team must meet. In: calls, with their buffers placed. Out: the same calls, with a barrier
-only before those that touch memory which a call since the last barrier has touched, one of the two
-writing.
+"""Place the barriers of a plan. In: calls whose buffers are placed. Out: the same calls, each with
+a barrier before it if it conflicts with a call since the last barrier: both touch the same bytes,
+and at least one of them writes.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ class _Range(NamedTuple):
 
 
 def with_barriers(calls: Sequence[Call], buffers: Sequence[Buffer]) -> list[Call]:
-    """The calls, each with a barrier before it if it needs one."""
+    """Return the calls, each with a barrier before it if it needs one."""
     result: list[Call] = []
     read: list[_Range] = []
     written: list[_Range] = []
     for call in calls:
         if isinstance(call.kernel, Jump) or is_foreign(call.kernel):
-            result.append(call)  # where all threads meet in any case
+            result.append(call)  # all threads meet there anyway
             read, written = [], []
             continue
         reads, writes = _touched(call, buffers)
@@ -47,7 +47,7 @@ def with_barriers(calls: Sequence[Call], buffers: Sequence[Buffer]) -> list[Call
 
 
 def conflicts(a: Call, b: Call, buffers: Sequence[Buffer]) -> bool:
-    """Whether two calls touch the same bytes, one of them writing."""
+    """Return whether two calls touch the same bytes and at least one of them writes."""
     (reads, writes), (others, written) = _touched(a, buffers), _touched(b, buffers)
     return _meet(writes, others) or _meet(writes, written) or _meet(reads, written)
 
@@ -57,7 +57,7 @@ def _meet(ours: Sequence[_Range], theirs: Sequence[_Range]) -> bool:
 
 
 def _touched(call: Call, buffers: Sequence[Buffer]) -> tuple[list[_Range], list[_Range]]:
-    """What a call reads and what it writes."""
+    """Return the ranges that a call reads and those that it writes."""
     reads, writes = [], []
     for name, number in zip(call.kernel.arguments, call.buffers, strict=True):
         buffer = buffers[number]

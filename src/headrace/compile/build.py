@@ -1,8 +1,9 @@
 """Build a plan. In: a region and its groups in order. Out: buffers and calls of kernels.
 
-Values are realised as buffers when the group that makes them is built, in the layout that they were
-given; whoever wants another layout gets a conversion, made once. Scalars that are known at compile
-time are part of the programs, other constants are buffers.
+The builder gives a value its buffer when it builds the group that computes the value. The buffer
+has the value's layout; the first reader that needs another layout adds a conversion, which later
+readers share. Scalars that are known at compile time become part of the programs, other constants
+become buffers.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class StridedOperand:
 
 @dataclass
 class Composed:
-    """A group's element-wise nodes composed: the program, its operands, where its outputs go."""
+    """A group's element-wise nodes as one program, with its operands and the places of its outputs."""
 
     program: Pointwise
     operands: list[StridedOperand] = field(default_factory=list)
@@ -86,7 +87,7 @@ def build(
 
 
 class Builder(PlanWriter):
-    """Buffers and calls in the making."""
+    """The plan of a region in the making: finds the buffers of values, and adds calls of kernels."""
 
     def __init__(
         self,
@@ -108,12 +109,12 @@ class Builder(PlanWriter):
         self._variables: dict[int, int] = {}
         self._constants: dict[Any, int] = {} if outer is None else outer._constants
         self._outputs: dict[Value, int] = {}  # base value -> output number
-        self.homes: dict[Value, Home] = {}  # what is made as a part of something else
+        self.homes: dict[Value, Home] = {}  # values that are computed inside another value's buffer
         self._position = {node: i for i, node in enumerate(region.nodes)}
         self._escaping: set[Value] = set()
         self._argmax: dict[Node, int] = {}
-        self.packed: dict[Any, int] = {}  # matrices that many products share, packed for them
-        self.fetched: list[Value] = []  # what a part of a loop or branch gives
+        self.packed: dict[Any, int] = {}  # packed matrices that several products share
+        self.fetched: list[Value] = []  # the results of a part of a loop or branch
 
     def add_groups(self, groups: Sequence[Group]) -> None:
         """Add the calls of groups, in order."""
@@ -125,13 +126,13 @@ class Builder(PlanWriter):
         self.group = around
 
     def inside(self, region: Region, blocked: Blocks) -> Builder:
-        """A builder for a part of a loop or branch, which adds to this one's plan."""
+        """Return a builder for a part of a loop or branch; it adds to this builder's plan."""
         part = Builder(region, blocked, self.target, self.threads, self._builders, self)
         part._escaping = {region.sources[v].base for v in region.outputs}
         return part
 
     def give(self, value: Value, given: Any) -> None:
-        """Say what a part is given for a value: a buffer, also that of a variable, or a list."""
+        """Bind a value of a part to what the part is given: a buffer (also a variable's) or a list."""
         if not isinstance(given, int):
             self.lists[value] = given
         elif is_reference(value):
@@ -140,13 +141,15 @@ class Builder(PlanWriter):
             self._places[value, False] = given
 
     def is_invariant(self, source: Source) -> bool:
-        """Whether a source is the same in all iterations of the loop that is being built."""
+        """Return whether a source is invariant in the loop that is being built."""
         return source.view is None and self.stays(self._places.get((source.base, False)))
 
     # -- Buffers ---------------------------------------------------------------------------------
 
     def plan_outputs(self, groups: Sequence[Group]) -> None:
-        """Results that leave the region whole and plain are made where the caller gets them."""
+        """Choose the results to compute directly in the caller's output arrays: those that leave
+        the region whole and in the plain layout.
+        """
         made = {v for g in groups for n in (*g.nodes, *g.before) for v in n.outputs}
         made |= {g.copied for g in groups if g.copied is not None}
         for number, value in enumerate(self.region.outputs):
@@ -162,7 +165,7 @@ class Builder(PlanWriter):
                 self._outputs.setdefault(base, number)
 
     def copy_outputs(self) -> None:
-        """Copy what could not be made in place."""
+        """Copy the results that could not be computed in the output arrays."""
         for number, value in enumerate(self.region.outputs):
             if self._outputs.get(self.region.sources[value].base) == number:
                 continue
@@ -175,7 +178,7 @@ class Builder(PlanWriter):
             )
 
     def result(self, value: Value) -> int:
-        """The buffer in which a group makes `value`, in its own layout."""
+        """Return the buffer in which a group computes `value`, in the value's own layout."""
         blocked = value in self.blocked
         key = (value, blocked)
         if key not in self._places:
@@ -191,14 +194,14 @@ class Builder(PlanWriter):
         return self._places[key]
 
     def argmax(self, pool: Node) -> int:
-        """The buffer in which a max-pool keeps where its maxima were, a byte each."""
+        """Return the buffer for the positions of a max-pool's maxima, one byte each."""
         if pool not in self._argmax:
             count = prod(pool.output_shapes[0])
             self._argmax[pool] = self.temporary("uint8", count, f"{pool.name}/argmax")
         return self._argmax[pool]
 
     def is_needed(self, value: Value, members: set[Node]) -> bool:
-        """Whether anyone outside of a group reads the value."""
+        """Return whether a node outside the group reads the value."""
         if value in self._escaping:
             return True
         return any(n not in members for n in self.region.consumers[value])
@@ -317,7 +320,7 @@ class Builder(PlanWriter):
         self.map(space, program, [source], [destination], "copy")
 
     def copied_source(self, source: Source, value: Value) -> StridedOperand:
-        """A view as it is read to be copied together."""
+        """Return a view as an operand, to copy its elements into a buffer of their own."""
         assert source.view is not None
         buffer = self.plain(source.base)
         return StridedOperand(buffer, dtype_of(value), source.view.strides, source.view.offset)
@@ -325,7 +328,7 @@ class Builder(PlanWriter):
     # -- Reading in a loop -----------------------------------------------------------------------
 
     def operand(self, value: Value, space: Space, view: View | None = None) -> StridedOperand:
-        """How a value (or a row-major view of it) is read in a loop over `space`."""
+        """Return the operand that reads a value (or a row-major view of it) in a loop over `space`."""
         source = self.region.source(value)
         if view is None:
             view = broadcast(value.type.sizes or (), space.shape)
@@ -447,7 +450,7 @@ class Builder(PlanWriter):
         return composer.operand(self.operand(value, space, view), dtype_of(value))
 
     def scalar_constant(self, value: Value) -> Any:
-        """The number that all elements of a constant are; None for everything else."""
+        """Return the number that all elements of a constant are equal to, or None."""
         base = self.region.source(value).base
         if not is_constant(base):
             return None
@@ -486,8 +489,8 @@ class Builder(PlanWriter):
     def finish(self) -> Plan:
         """Return the plan, with a buffer for every input of the region."""
         for value in self.region.inputs:
-            # The caller gives all of them, those too that no kernel turned out to read: what a pool
-            # gave, if its gradient looks for the maxima itself.
+            # The caller passes every input, even one that no kernel reads, such as a pool's result
+            # whose gradient finds the maxima itself.
             self._place(value, False)
         return super().finish()
 
@@ -497,6 +500,6 @@ def dtype_of(value: Value) -> str:
 
 
 def _is_uniform(array: np.ndarray) -> bool:
-    """Whether all elements have the same bits: 0.0 and -0.0 are equal, yet not the same."""
+    """Return whether all elements have the same bits: 0.0 and -0.0 are equal but differ in bits."""
     bits = np.ascontiguousarray(array).reshape(-1).view(f"u{array.itemsize}")
     return bool(np.all(bits == bits[0]))

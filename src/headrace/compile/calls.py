@@ -1,5 +1,5 @@
-"""Write a plan: buffers, calls of kernels on them, jumps and loops. In: one after the other. Out: a
-Plan, with the arena's buffers placed by their lifetimes and barriers only where they are needed.
+"""Write a plan. In: buffers, calls of kernels on them, jumps and loops, in order. Out: a Plan whose
+arena buffers are placed by their lifetimes, with barriers only where they are needed.
 
 `splice` adds a fragment, which is a small Plan with its own buffers, to a larger one.
 
@@ -26,7 +26,7 @@ __all__ = ["PlanWriter"]
 
 @dataclass
 class _Loop:
-    """Calls [start, end) that run again and again. `early`: what it needs once, before."""
+    """The calls [start, end) of a loop. `early`: calls to run once, before it."""
 
     start: int
     invariants: frozenset[int]
@@ -87,11 +87,11 @@ class PlanWriter:
 
     @property
     def is_inside(self) -> bool:
-        """Whether what is built is a part of a loop or branch."""
+        """Whether this writes a part of a loop or branch."""
         return self._outer is not None
 
     def call(self, kernel: Any, buffers: Sequence[int], label: str = "") -> None:
-        """Run a kernel next."""
+        """Add a call of a kernel."""
         if len(kernel.arguments) != len(buffers):
             raise AssertionError(f"{kernel} takes {kernel.arguments}, not {len(buffers)} buffers")
         self.calls.append(Call(kernel, tuple(buffers), label, group=self.group))
@@ -117,25 +117,25 @@ class PlanWriter:
             self.call(call.kernel, [numbers[b] for b in call.buffers], label)
 
     def jump(self, flag: int | None = None, target: int = -1) -> int:
-        """Go on elsewhere, if there is a flag only when it's false; the number of the jump."""
+        """Add a jump, which is taken only when `flag` is false if there is one; return its number."""
         buffers = () if flag is None else (flag,)
         self.calls.append(Call(Jump(target, flag is not None), buffers, group=self.group))
         return len(self.calls) - 1
 
     def land(self, jump: int) -> None:
-        """Let a jump lead to what comes next."""
+        """Make the next call the target of a jump."""
         call = self.calls[jump]
         self.calls[jump] = replace(call, kernel=replace(call.kernel, target=len(self.calls)))
 
     def set_fault(self, buffer: int) -> None:
-        """Let a word end the step when a kernel sets it."""
+        """Make a word end the step when a kernel sets it."""
         self.fault = buffer
         if self._outer is not None:
             self._outer.set_fault(buffer)
 
     @contextmanager
     def at_start(self) -> Iterator[None]:
-        """What is added inside the with-block runs before all else."""
+        """Inside the with-block, add calls that run before all others."""
         calls, self.calls = self.calls, self._start
         try:
             yield
@@ -146,8 +146,10 @@ class PlanWriter:
 
     @contextmanager
     def loop(self, invariants: Sequence[int], trips: int | None = None) -> Iterator[int]:
-        """What is added inside the with-block runs again and again, `trips` times if that is known;
-        `invariants` are buffers that don't change meanwhile. Yields the number of its first call.
+        """Inside the with-block, add the calls of a loop; yield the number of its first call.
+
+        invariants: buffers that don't change in the loop
+        trips: the number of iterations, if it is known
         """
         outer = self._around
         loop = _Loop(len(self.calls), frozenset(invariants), trips, outer)
@@ -160,8 +162,8 @@ class PlanWriter:
             self._insert(loop.start, loop.early)
 
     def trips(self) -> int | None:
-        """How often what is added now runs at most, in all loops around it together; None if that
-        isn't known.
+        """Return how often a call that is added now runs at most, counting all loops around it;
+        None if that isn't known.
         """
         count, loop = 1, self._around
         while loop is not None:
@@ -171,12 +173,12 @@ class PlanWriter:
         return count
 
     def stays(self, buffer: int | None) -> bool:
-        """Whether a buffer is the same in all iterations of the loop that is being built."""
+        """Return whether a buffer is invariant in the loop that is being built."""
         return self._around is not None and buffer in self._around.invariants
 
     def early(self, kernel: Any, buffers: Sequence[int], reads: int, label: str) -> bool:
-        """Run a kernel before the innermost loop begins, if what it reads doesn't change in it;
-        returns whether that is so.
+        """Hoist a kernel out of the innermost loop if the buffer that it reads is invariant there;
+        return whether it is.
         """
         loop = self._around
         if loop is None or reads not in loop.invariants:
@@ -185,7 +187,7 @@ class PlanWriter:
         return True
 
     def _insert(self, start: int, calls: Sequence[Call]) -> None:
-        """Put calls before call `start`, outside of a loop that begins there."""
+        """Insert calls before call `start`, outside a loop that begins there."""
         count = len(calls)
         for i, call in enumerate(self.calls):
             if isinstance(call.kernel, Jump) and call.kernel.target >= start and i >= start:
@@ -200,7 +202,7 @@ class PlanWriter:
     # -- The end ---------------------------------------------------------------------------------
 
     def whole_of(self, buffer: int) -> tuple[int, int]:
-        """The buffer that a part of one, or a part of a part, is in, and at which byte."""
+        """Return the outermost buffer that a part lies in, and the first byte of the part in it."""
         start = 0
         while buffer in self.parts:
             buffer, offset = self.parts[buffer]
@@ -208,8 +210,8 @@ class PlanWriter:
         return buffer, start
 
     def _look_for_faults(self) -> None:
-        """See that a jump, where faults are seen, comes after the last call that may find one; what
-        comes later, such as the update of variables, is then done once and for all.
+        """Put a jump after the last call that may set the fault word, because the driver looks at
+        the word at jumps. Later calls, such as updates of variables, then never have to be undone.
         """
         last = max(i for i, call in enumerate(self.calls) if self.fault in call.buffers)
         if any(isinstance(call.kernel, Jump) for call in self.calls[last + 1 :]):
@@ -221,7 +223,7 @@ class PlanWriter:
         self.calls.insert(last + 1, Call(Jump(last + 2, False), ()))
 
     def finish_calls(self) -> dict[int, tuple[int, int]]:
-        """Complete the calls; the first and the last that need each buffer, or a part of it."""
+        """Complete the calls; return the first and the last call that use each buffer or a part."""
         if self._start:
             self._insert(0, self._start)
         if self.fault is not None:
@@ -236,7 +238,7 @@ class PlanWriter:
                 last[b] = i
         if self.fault is not None:
             last[self.fault] = len(self.calls) - 1
-        for loop in self._loops:  # what comes in is needed in every iteration, what goes out too
+        for loop in self._loops:  # buffers that enter or leave a loop live through all of it
             for b in set().union(*used[loop.start : loop.end]):
                 kept = b in kept_ones
                 if kept or first[b] < loop.start:

@@ -1,8 +1,9 @@
-"""Which groups depend on which, while they are being made. Groups are numbers, and sets of them the
-bits of an int: a region may have thousands, and what is asked most is whether sets meet.
+"""The dependencies between groups while they are formed. A group is a number, and a set of groups
+the bits of an int: a region may have thousands of groups, and most questions ask whether two sets
+intersect.
 
-State: for each group what it needs directly, and all that it depends on; groups that became part of
-another are gone, and what depended on them depends on their heir.
+State: for each group, its direct dependencies and all dependencies. A group that was merged into
+another one is gone, and its dependents depend on that other group, its heir.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ def bits_of(numbers: int) -> Iterator[int]:
 
 
 class Dependencies:
-    """Needs of groups, direct and through others."""
+    """The direct and indirect dependencies of groups."""
 
     def __init__(self) -> None:
         self.direct: list[int] = []
@@ -30,17 +31,17 @@ class Dependencies:
         self._gone = 0  # the groups that have heirs
 
     def add(self, needs: int) -> None:
-        """A new group, numbered after those there are."""
+        """Add a group, with the next number."""
         self._ancestors.append(self._behind(needs))
         self.direct.append(needs)
 
     def allows(self, group: int, needs: int) -> bool:
-        """Whether a group may come to need others: none of them depends on it."""
+        """Return whether a group may depend on others: none of them depends on it."""
         bit = 1 << group
         return not any(self._ancestors[other] & bit for other in bits_of(needs & ~bit))
 
     def join(self, group: int, needs: int) -> None:
-        """Let a group need others too."""
+        """Make a group depend on others too."""
         bit = 1 << group
         needs &= ~bit
         new = self._behind(needs)
@@ -57,12 +58,12 @@ class Dependencies:
         return sum(1 << i for i, a in enumerate(self._ancestors) if a & bit)
 
     def absorb(self, group: int, heir: int) -> None:
-        """A group that nobody depends on is part of its heir now."""
+        """Merge a group without dependents into its heir."""
         self._bury(group, heir)
         self._ancestors[group] = 0
 
     def merge(self, group: int, heir: int) -> None:
-        """A group is part of its heir now, and so is what depended on it."""
+        """Merge a group into its heir, which its dependents then depend on."""
         self._bury(group, heir)
         old, bit = 1 << group, 1 << heir
         for number, direct in enumerate(self.direct):
@@ -71,7 +72,7 @@ class Dependencies:
                 self.join(number, bit)
 
     def is_gone(self, group: int) -> bool:
-        """Whether a group is part of another."""
+        """Return whether a group was merged into another."""
         return group in self._heirs
 
     def alive(self, groups: int) -> int:

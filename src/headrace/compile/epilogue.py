@@ -1,4 +1,5 @@
-"""What is fused into an anchor: a pointwise program on its result, before that is stored.
+"""Epilogues: pointwise programs that are fused into an anchor and run on its result before it is
+stored.
 
 The program's input 0 is the anchor's result, the others are operands; each is read at the result's
 position: "full" (an array of the result's shape and layout), "channel" (a vector along the result's

@@ -1,5 +1,5 @@
-"""The element-wise nodes behind an anchor. In: a group. Out: an epilogue for its kernel, the few
-that oneDNN can fuse, or a map that runs over the kernel's result.
+"""Fuse the element-wise nodes that follow an anchor. In: a group. Out: an epilogue for the anchor's
+kernel, the bias and relu that oneDNN can fuse, or a map that runs over the kernel's result.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def _compose(builder: Builder, group: Group, key: Any) -> Composed:
 
 
 def _from_start(builder: Builder, operand: StridedOperand, space: Space) -> StridedOperand:
-    """An operand that starts at its buffer's start: a part of the arena, or a copy of what the
-    caller gave.
+    """Return an operand that starts at the start of its buffer: a part of an arena buffer, or a
+    copy of the caller's elements.
     """
     if not operand.offset:
         return operand
@@ -82,8 +82,8 @@ _FUSED = {_BIAS: (True, False), _BIAS_FIRST: (True, False), _RELU: (False, True)
 
 
 def bias_relu_of(builder: Builder, group: Group) -> tuple[int | None, bool, int] | None:
-    """The buffer of a bias, whether relu follows, and the buffer of the result, if that is all
-    that the group does.
+    """Return the buffer of a bias, whether relu follows, and the buffer of the result; None if the
+    group computes anything else.
     """
     composed = _compose(builder, group, "result")
     found = _FUSED.get(composed.program)
@@ -98,7 +98,7 @@ def bias_relu_of(builder: Builder, group: Group) -> tuple[int | None, bool, int]
 
 @dataclass
 class Raw:
-    """Where an anchor's kernel puts its result, and the map that is still to run over it."""
+    """The buffer of an anchor's raw result, and the map that has yet to run over it."""
 
     buffer: int
     builder: Builder
@@ -118,8 +118,8 @@ class Raw:
 
 
 def map_epilogue(builder: Builder, group: Group) -> Raw:
-    """A place for an anchor's result before the group's element-wise nodes, which run as a map; in
-    place where it can be.
+    """Return the buffer for an anchor's raw result, where the group's element-wise nodes run as a
+    map; in place where possible.
     """
     composed = _compose(builder, group, "result")
     first = composed.outputs[0] if composed.outputs else None

@@ -1,11 +1,12 @@
-"""Values that are made inside of others. In: a region and its groups. Out: where.
+"""Choose values to compute directly into a larger buffer. In: a region and its groups. Out: the
+home of each such value.
 
-A piece of a join is made at its place in the join's result, if a group can do that: then nobody
-copies it there. One that lies together may be read by others too: it's a part of the join's buffer.
-One that lies in rows apart is made there by a map, if the join is all that reads it.
+A group computes a piece of a join at its place in the join's result where it can, which saves the
+copy. A contiguous piece is a part of the join's buffer and may have other readers. A strided piece
+is written there by a map, if the join is its only reader.
 
-The slope of a softmax's loss takes the place of the logits, if nobody else reads these, nor a part
-of them: there are as many as words in a language, for each word of a text. No value has two homes.
+The gradient of a softmax loss takes the place of the logits if nothing else reads them or a part of
+them: in a language model both are the largest arrays. No value has two homes.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _KINDS = ("map", "reduce", "rows", "contraction", "join")  # of groups that can 
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """The view of another value's buffer in which one is made."""
+    """The view of another value's buffer in which a value is computed."""
 
     whole: Value
     view: View
@@ -41,7 +42,7 @@ class Home:
 def homes_of(
     region: Region, groups: Sequence[Group], elsewhere: Collection[Value]
 ) -> dict[Value, Home]:
-    """The homes of values; those of `elsewhere` have other places."""
+    """Return the homes of values; values of `elsewhere` have other places."""
     made = {v: g for g in groups if g.kind in _KINDS for n in g.nodes for v in n.outputs}
     found = [
         pair for g in groups for pair in (*_pieces(region, g, made), *_slopes(region, g, made))
@@ -56,7 +57,7 @@ def homes_of(
 def _pieces(
     region: Region, group: Group, made: Mapping[Value, Group]
 ) -> Iterator[tuple[Value, Home]]:
-    """The pieces that can be made in a join's result."""
+    """Yield the pieces that can be computed in a join's result."""
     node = group.head if group.kind == "join" else None
     assembly = assembly_of(node.definition.lower, node) if node is not None else None  # type: ignore[arg-type]
     if node is None or assembly is None or assembly.fill is not None:  # which is stored last
@@ -70,7 +71,7 @@ def _pieces(
 def _slopes(
     region: Region, group: Group, made: Mapping[Value, Group]
 ) -> Iterator[tuple[Value, Home]]:
-    """The slopes that can be made in the place of logits."""
+    """Yield the gradients that can be computed in the place of logits."""
     if group.kind != "cross_entropy":
         return
     logits, sizes = region.source(group.head.inputs[0]), group.space.shape
@@ -82,7 +83,7 @@ def _slopes(
 
 
 def _slope(region: Region, group: Group) -> Value | None:
-    """The array of all logits' size and type that a loss gives; None if there are several."""
+    """Return the loss's only result of the logits' size and type; None if there are several."""
     found = [
         v for n in group.nodes for v in n.outputs
         if v.type == group.result.type and not {*group.nodes}.issuperset(region.consumers[v])
@@ -91,7 +92,7 @@ def _slope(region: Region, group: Group) -> Value | None:
 
 
 def _fits(region: Region, maker: Group, source: Source, home: Home) -> bool:
-    """Whether a group can make all of a piece at home."""
+    """Return whether a group can compute a whole piece in its home."""
     base, view = source.base, home.view
     if home.is_dense:
         aligned = view.offset * SIZES[base.dtype.base_dtype.name] % ALIGNMENT == 0

@@ -1,6 +1,6 @@
-"""Convolutions and pools in a plan: a group around one becomes calls of the fastest kernels.
+"""Build convolutions and pools: a group around one becomes calls of the fastest kernels.
 
-Images are in the blocked layout, but for those with few channels (a network's input); filters and
+Images have the blocked layout, except those with few channels (a network's input); filters and
 their gradients are plain. A filter is transformed for Winograd's algorithm once per step and use,
 because it changes with every step.
 """
@@ -36,7 +36,7 @@ from headrace.lowering.window_anchors import Convolution, Pooling
 __all__ = ["build_convolution", "build_pooling", "supports_convolution", "supports_pooling"]
 
 _DIRECTIONS = {"forward": "forward", "input": "backward_data", "filter": "backward_filter"}
-_TIMED_BATCH = 4  # kernels are compared on so many images
+_TIMED_BATCH = 4  # kernels are timed on this many images
 
 
 # -- Convolutions ----------------------------------------------------------------------------------
@@ -185,7 +185,7 @@ def build_pooling(builder: Builder, group: Group) -> None:
 
 
 def _argmax(builder: Builder, group: Group, geometry: Geometry) -> int:
-    """Where the maxima were: noted by the pool, or found again."""
+    """Return the buffer of the maxima's positions: those that the pool stored, or found again."""
     node = group.head
     pool = builder.region.pools.get(node)
     if pool is not None:

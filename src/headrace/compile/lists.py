@@ -1,16 +1,15 @@
-"""Tensor arrays and stacks inside a cluster. In: a group whose head is an op on one. Out: calls on
+"""Build tensor arrays, stacks and lists. In: a group whose head is an op on one. Out: calls on
 buffers that hold all its rows.
 
-What an op on a list does in a loop, such as reading a row or saving a value for the way back, is
-then part of the native loop. A list that leaves the cluster, or whose size or rows aren't known, is
-not for native code (see cluster). What would be an error sets the plan's fault word: the step ends
-at the next jump, and the interpreter says what is wrong.
+In a loop, the ops on a list (reading a row, saving a value for the backward loop) become part of
+the native loop. A list that leaves the cluster, or whose size or rows are unknown, is left to the
+interpreter (see cluster). An error sets the plan's fault word: the step ends at the next jump, and
+the interpreter reports the error.
 
-Arrays and stacks are made outside of loops. Lists may be made in one: all those that a node makes
-lie in the same memory, one on top of the other. So a list of lists holds where each of its lists
-begins and ends, and takes them off in the order in which a loop that goes backwards asks for them.
-A list that several nodes take from has ends of its own for each of them: the rows stay where they
-are.
+Arrays and stacks are made outside loops. Lists may be made inside one: all lists that one node
+makes share memory and lie one after the other. A list of lists therefore holds the start and the
+end of each of its lists, and gives them back in the order in which a backward loop needs them. If
+several nodes take rows from one list, each has an end of its own, and the rows stay where they are.
 """
 
 from __future__ import annotations
@@ -47,9 +46,9 @@ __all__ = [
 
 @dataclass
 class ListBuffers:
-    """The buffers of a list. `marks`: which rows can be read, of an array; how many there are, of a
-    stack, whose rows are allocated when their type is known; its `size` is 0 if nobody knows how
-    many it will have. `twins`: arrays of gradients. `lists`: those that a list of lists holds.
+    """The buffers of a list. `marks`: for an array, which rows can be read; for a stack, how many
+    there are. A stack's rows are allocated when their type is known; its `size` is 0 if the number
+    of rows isn't. `twins`: arrays of gradients. `lists`: the lists that a list of lists holds.
     """
 
     size: int
@@ -64,7 +63,7 @@ class ListBuffers:
 
 
 def list_use(node: Node) -> ListUse | None:
-    """What a node does to a list; None for nodes that have nothing to do with lists."""
+    """Return how a node uses a list; None if it uses none."""
     rule = node.definition.lower
     return node.geometry if isinstance(rule, Anchor) and rule.family == "list" else None
 
@@ -176,7 +175,7 @@ def _gather(builder: Builder, node: Node, use: ListUse) -> None:
 
 
 def _check(builder: Builder, rows: ListBuffers, wanted: int) -> None:
-    """Go on only if all rows have been written, or none."""
+    """Set the fault word unless all rows have been written, or none."""
     builder.call(CheckMarks(rows.size, wanted), [rows.marks, fault_word(builder)], "marks")
     builder.land(builder.jump())
 
@@ -198,7 +197,7 @@ def _size(builder: Builder, node: Node, use: ListUse) -> None:
 
 
 def _pass_flow(builder: Builder, given: Value | None, got: Value) -> None:
-    """A flow is a number that nobody looks at."""
+    """Return a buffer for a flow, whose value nothing reads."""
     place = StridedOperand(builder.result(got), "float32", ())
     if given is not None:
         builder.copy(StridedOperand(builder.whole(given), "float32", ()), place, Space(()))
@@ -284,7 +283,7 @@ def _append(builder: Builder, node: Node, use: ListUse) -> None:
 
 
 def cursor(builder: Builder, value: Value) -> ListBuffers:
-    """A list as a node takes from it: with ends of its own, if other nodes need it too."""
+    """Return a list as a node takes from it: with an end of its own, if other nodes use it too."""
     rows = builder.lists[value]
     used = [v for n in builder.region.nodes for v in n.inputs]
     if value.dtype is not dtypes.variant or [*used, *builder.fetched].count(value) < 2:
@@ -333,7 +332,7 @@ _BUILDERS = {
 
 
 def list_users(nodes: Sequence[Node]) -> list[list[Node]]:
-    """The nodes that make and use lists, in groups that share some; each in order."""
+    """Return the nodes that make and use lists, grouped by the lists that they share, in order."""
     group: dict[Any, list[Any]] = {}
     for node in nodes:
         for value in (*node.inputs, *node.outputs):
@@ -350,8 +349,8 @@ def list_users(nodes: Sequence[Node]) -> list[list[Node]]:
 
 
 def lists_fit(nodes: Sequence[Node]) -> bool:
-    """Whether all that goes into lists and comes out of them is of one size for each, and nobody
-    needs a list as it was before something was added or taken.
+    """Return whether the rows of each list have one shape, and no node needs a list as it was
+    before a row was added or taken.
     """
     fitting = _Fitting()
     if not fitting.fits(nodes, (), {}):
@@ -384,7 +383,7 @@ class _Known:
 
 
 class _Fitting:
-    """What is known of the lists that nodes have made."""
+    """The known properties of the lists that nodes have made."""
 
     def __init__(self) -> None:
         self.made: dict[Node, _Known] = {}
@@ -454,7 +453,7 @@ class _Fitting:
 
 
 def _is_only_taken_from(value: Value, nodes: Sequence[Node]) -> bool:
-    """Whether nothing is ever put on a list: then any number of nodes may use it."""
+    """Return whether no node adds to a list: then any number of nodes may take from it."""
     for node in nodes:
         for i, given in enumerate(node.inputs):
             if given is not value:
@@ -488,7 +487,7 @@ def _holds(outer: _Known, value: Value, known: dict[Value, _Known], given: bool)
 
 
 def pushes(flow: Dataflow) -> bool:
-    """Whether something in a flow is saved on a stack."""
+    """Return whether a flow pushes a value on a stack."""
     for node in flow.nodes:
         use = list_use(node)
         if use is not None and use.kind in ("push", "append"):

@@ -1,9 +1,9 @@
-"""Matrix products in a plan: a group around a contraction becomes a call of a GEMM kernel with the
+"""Build matrix products: a group around a contraction becomes a call of a GEMM kernel with the
 group's element-wise nodes as its epilogue.
 
-Products of batches read their matrices where they are: a transposed view of an array (attention's
-heads) needs no copy as long as the elements of a row are neighbours. The two gradients of a fully
-connected layer with few rows are one call, which passes over the weights once (`Group.twin`).
+Batched products read their matrices in place: a transposed view of an array (attention's heads)
+needs no copy if the elements of a row are contiguous. The two gradients of a fully connected layer
+with few rows are one call, which reads the weights once (`Group.twin`).
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from headrace.lowering.rules import row_major
 
 __all__ = ["build", "supports"]
 
-_TIMED = 2e6  # multiplications and additions from which on the choice of a kernel is measured
-_FEW_ROWS, _MANY = 64, 4  # products of so few rows, that many with one matrix: it's packed once
-_MORE_ROWS, _LARGE = 256, 1 << 20  # so many, where the matrix has so many bytes
-_CANDIDATES = 2  # how many of the likely best are compared
+_TIMED = 2e6  # the number of operations from which on kernels are timed
+_FEW_ROWS, _MANY = 64, 4  # this many products of few rows share a packed matrix
+_MORE_ROWS, _LARGE = 256, 1 << 20  # the rows that count as few for a matrix of this many bytes
+_CANDIDATES = 2  # how many of the likeliest candidates are timed
 _CONVERTED = "converted"
 
 
@@ -72,8 +72,8 @@ def _build_one(builder: Builder, group: Group, g: Contraction) -> None:
 
 
 def _serves_many(builder: Builder, node: Node, g: Contraction) -> bool:
-    """Whether many products of few rows share this one's matrix, as the steps of a network's loop
-    do, or those of an unrolled one: then it's packed once.
+    """Return whether many products of few rows share this one's matrix, as the iterations of a
+    recurrent network do, in a loop or unrolled: the matrix is then packed once.
     """
     few = _MORE_ROWS if g.n * g.k * SIZES[g.dtype] > _LARGE else _FEW_ROWS
     if g.m > few or g.transpose_x or g.dtype != "float32" or g.rounds:
@@ -133,7 +133,7 @@ def _candidates(builder: Builder, g: Contraction, epilogue: Epilogue) -> list:
 
 
 def _fastest(builder: Builder, g: Contraction) -> str:
-    """Which of the candidates is the fastest, without an epilogue: its number, or _CONVERTED."""
+    """Return the number of the fastest candidate without an epilogue, or _CONVERTED."""
     if 2 * g.m * g.n * g.k < _TIMED or builder.target != host():
         return "0"
     found = _candidates(builder, g, nothing(g.dtype))[:_CANDIDATES]
@@ -171,7 +171,7 @@ def _build_batch(builder: Builder, group: Group, g: Contraction) -> None:
 
 
 def _matrices(builder: Builder, value: Value, g: Contraction) -> tuple[int, BatchStrides]:
-    """A buffer and where the matrices of a batch lie in it."""
+    """Return a buffer and the strides of a batch's matrices in it."""
     shape = value.type.sizes or ()
     source = builder.region.source(value)
     view = source.view

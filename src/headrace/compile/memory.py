@@ -1,8 +1,9 @@
-"""Plan memory. In: when each buffer is written first and read last. Out: offsets in one arena.
+"""Plan memory. In: the first write and the last read of each buffer. Out: offsets in one arena.
 
 Buffers that live at the same time never overlap; others share memory. Large buffers are placed
-first, each at the lowest place that is free for all of its life: a greedy packing that stays within
-a few percent of the peak of live bytes (which no packing can beat) on the networks that we measure.
+first, each at the lowest offset that is free for its whole lifetime. On the networks that we
+measure this greedy packing stays within a few percent of the peak of live bytes, the lower bound of
+any packing.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ __all__ = ["Lifetime", "live_peak", "pack"]
 
 ALIGNMENT = 64
 _PAGE = 4096
-_LARGE = 64 * 1024  # such buffers start at a page
+_LARGE = 64 * 1024  # bytes: buffers of this size start at a page
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ def pack(lifetimes: Sequence[Lifetime]) -> tuple[list[int], int]:
 
 
 def _first_gap(starts: np.ndarray, stops: np.ndarray, size: int, align: int) -> int:
-    """The lowest place for `size` bytes beside what is taken."""
+    """Return the lowest free offset for `size` bytes."""
     order = np.argsort(starts)
     free = np.zeros(len(order) + 1, np.int64)  # where all that starts before has ended
     np.maximum.accumulate(-(-stops[order] // align) * align, out=free[1:])
@@ -55,7 +56,7 @@ def _first_gap(starts: np.ndarray, stops: np.ndarray, size: int, align: int) -> 
 
 
 def live_peak(lifetimes: Sequence[Lifetime]) -> int:
-    """The most bytes that live at once: what no packing can beat."""
+    """Return the most bytes that live at once, the lower bound of any packing."""
     if not lifetimes:
         return 0
     change = [0] * (max(life.last for life in lifetimes) + 2)

@@ -1,12 +1,20 @@
-"""A compiled cluster before it's loaded: kernels, the buffers they work on, and where those live.
+"""The plan of a compiled cluster before it's loaded: calls of kernels, and the buffers they work
+on.
 
-A frozen, printable form; what the driver runs. Buffers are numbered. A call's arguments are buffer
-numbers in the order of its kernel's `arguments`; its scratch and counters are the driver's to place
-behind the arena. An "input" buffer is an array that the caller gives, an "output" one that it gets,
-a "variable" the array of a variable (written in place if a call writes it), a "constant" is filled
-once, and "arena" buffers share one block of memory: `offset` was chosen so that buffers that live
-at the same time don't overlap. A "list" has memory of its own for as many rows as it turns out to
-need; its size is that of one row (see kernels.list_rows).
+A plan is frozen and printable, and the driver runs it. Buffers are numbered. A call's arguments are
+buffer numbers in the order of its kernel's `arguments`; the driver places its scratch and counters
+behind the arena. Kinds of buffers:
+
+    input       an array that the caller gives
+    output      an array that the caller gets
+    variable    the array of a variable, written in place if a call writes it
+    constant    filled once
+    arena       in one block of memory, at an `offset` such that buffers that live at the same time
+                don't overlap
+    list        memory of its own for any number of rows; its size is that of one row (see
+                kernels.list_rows)
+
+A *fragment* is a small plan that a PlanWriter splices into a larger one.
 """
 
 from __future__ import annotations
@@ -23,8 +31,8 @@ KINDS = ("input", "output", "variable", "constant", "arena", "list")
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """A piece of memory. `index`: which input, output or variable of the cluster it is. `whole`:
-    the buffer of the arena that it is a part of.
+    """A piece of memory. `index`: the number of the input, output or variable. `whole`: the buffer
+    of the arena that it is a part of.
     """
 
     kind: str
@@ -56,7 +64,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Jump:
-    """In the place of a kernel: go on at call `target`, if there is a flag only when it's false."""
+    """A jump to call `target` in the place of a kernel; with a flag, it's taken when that is false."""
 
     target: int
     conditional: bool
@@ -75,7 +83,7 @@ class Jump:
 
 @dataclass(frozen=True)
 class Plan:
-    """What one cluster does, in order."""
+    """The calls of one cluster in order, and their buffers."""
 
     buffers: tuple[Buffer, ...]
     calls: tuple[Call, ...]
@@ -84,7 +92,7 @@ class Plan:
 
     @property
     def has_loops(self) -> bool:
-        """Whether some call leads back: the plan may take any time."""
+        """Whether a jump leads back, so that the plan may run for any time."""
         return any(isinstance(c.kernel, Jump) and c.kernel.target <= i for i, c in self._numbered)
 
     @property

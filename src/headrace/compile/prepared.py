@@ -78,7 +78,7 @@ def build_softmax(builder: Builder, group: Group) -> None:
 
 
 def build_cross_entropy(builder: Builder, group: Group) -> None:
-    """The losses of softmax with their gradient and what follows that, in one pass."""
+    """The losses of softmax with their gradient and its followers, in one pass."""
     node, g, space = group.head, group.head.geometry, group.space
     if isinstance(g, CrossEntropy):
         fragment = recipes.cross_entropy(g)
@@ -173,12 +173,14 @@ def build_gather(builder: Builder, group: Group) -> None:
 
 
 def status_word(builder: Builder) -> int:
-    """Where a kernel says that an index is none: in loops and branches it's the first to look."""
+    """Return the word that a kernel sets when an index is out of range. In loops and branches no
+    check comes before the kernel's, so it is the plan's fault word.
+    """
     return fault_word(builder) if builder.is_inside else builder.temporary("int64", 1, "status")
 
 
 def build_cut(builder: Builder, group: Group) -> None:
-    """A piece of an array, where computed numbers say."""
+    """A slice of an array at computed positions."""
     node = group.head
     g: Cut = node.geometry
     extents, (strides,) = collapse(g.view.shape, [g.view.strides])
@@ -191,7 +193,7 @@ def build_cut(builder: Builder, group: Group) -> None:
 
 
 def build_divisor(builder: Builder, group: Group) -> None:
-    """What integers are divided by."""
+    """The check that no divisor of integers is zero."""
     node = group.head
     g: Divisor = node.geometry
     buffers = [builder.whole(node.inputs[0]), builder.result(node.outputs[0])]
@@ -252,14 +254,15 @@ def build_scan(builder: Builder, group: Group) -> None:
 
 
 def supports_random(g: Random) -> bool:
-    """Whether kernels give the very numbers that the op would, from operands alone: generators are
-    moved outside (rewrites), and float64's logarithms and angles have no further bits to round.
+    """Return whether kernels draw exactly the op's numbers from operands alone. Generators are
+    advanced outside (rewrites), and normal float64 numbers are left to the op, because there is no
+    wider type to round their logarithms and angles from.
     """
     return g.source != "own" and (g.dtype != "float64" or g.distribution == "uniform")
 
 
 def build_random(builder: Builder, group: Group) -> None:
-    """Random numbers of a stream, or of the stream that seeds lead to."""
+    """Random numbers of a stream, or of the stream that seeds determine."""
     node = group.head
     g: Random = node.geometry
     (operand,) = g.operands
@@ -274,7 +277,7 @@ def build_random(builder: Builder, group: Group) -> None:
 
 
 def build_advance(builder: Builder, group: Group) -> None:
-    """Move a random generator, which is a variable of three words."""
+    """Advance a random generator, which is a variable of three words."""
     node = group.head
     g: Advance = node.geometry
     generator = builder.variable(builder.region.variable(node.inputs[0]), "uint64", 3)

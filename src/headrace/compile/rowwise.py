@@ -1,10 +1,10 @@
-"""Groups that go over rows. In: element-wise nodes and reductions along the last dimension. Out:
-one Rows kernel, which does all of it while a row is in cache.
+"""Build groups over rows. In: element-wise nodes and reductions along the last dimension. Out: one
+Rows kernel, which computes all of them while a row is in cache.
 
-Values of a row come in levels: what needs no reduction of the group is at level 0; what needs the
-result of a reduction at level n is at level n + 1. Each level is a stage of the kernel, and between
-two of them stands a stage for what is computed once per row. Values of earlier levels that a later
-one needs are kept in the row's scratch memory.
+Values of a row have levels: a value that needs no reduction of the group is at level 0; a value
+that needs the result of a reduction at level n is at level n + 1. Each level is a stage of the
+kernel. Between two levels, another stage computes the values that exist once per row. Values of
+earlier levels that a later one needs are kept in the row's scratch memory.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class _RowBuilder:
         return found
 
     def _stage_once(self, level: _Level, totals: list[tuple[Node, str]]) -> None:
-        """What is computed once per row after a level."""
+        """Return the stage of the values that are computed once per row after a level."""
         composer, local = Composer(), {}
         for node, name in totals:
             reduction = reduction_of(node.definition.lower, node)  # type: ignore[arg-type]

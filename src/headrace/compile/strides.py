@@ -1,5 +1,5 @@
-"""Strides: how a loop's dimensions walk through memory. In: views and shapes. Out: how far
-apart in memory the steps along each dimension are, in elements.
+"""Strides of a loop's dimensions in memory. In: views and shapes. Out: the distance in memory, in
+elements, of one step along each dimension.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ def broadcast(sizes: tuple[int, ...], to: tuple[int, ...]) -> View:
 
 
 def is_dense(view: View) -> bool:
-    """Whether a view goes through neighbours in order; along dimensions of 1 nothing goes."""
+    """Return whether a view is contiguous and in order; strides of dimensions of size 1 don't
+    count.
+    """
     steps = zip(view.strides, row_major(view.shape), view.shape, strict=True)
     return view.offset == 0 and all(s == dense for s, dense, n in steps if n > 1)
 
@@ -52,8 +54,8 @@ def over(inner: View, outer: View, sizes: tuple[int, ...]) -> tuple[tuple[int, .
 def collapse(
     extents: tuple[int, ...], strides: Sequence[tuple[int, ...]]
 ) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
-    """Merge neighbouring dimensions that every operand walks through without a jump; drop those of
-    extent 1. Fewer loops, and more shapes that share a kernel.
+    """Merge adjacent dimensions that are contiguous in every operand and drop those of extent 1:
+    that gives fewer loops, and more shapes share a kernel.
     """
     dims = [d for d, n in enumerate(extents) if n != 1]
     if not dims:

@@ -1,11 +1,11 @@
-"""Loops and branches inside a cluster. In: a group whose head is a WHILE or an IF. Out: the calls
-of its parts, with jumps between them.
+"""Build loops and branches. In: a group whose head is a WHILE or an IF. Out: the calls of its
+parts, with jumps between them.
 
-A part is built like a region of its own, among the buffers and calls of the plan around it: what it
-is given are buffers, and so is what it makes. A loop's variables have a buffer each for the whole
-loop; an iteration makes their next values in place where nobody needs the old ones any more, else
-beside, and copies them at its end. What a loop
-needs once, such as a matrix packed for its products, is made before it begins (see Builder.early).
+A part is built like a region of its own, with the buffers and calls of the plan around it: its
+inputs and results are buffers. Each loop variable has one buffer for the whole loop. An iteration
+computes its next value in place if nothing reads the old one afterwards; otherwise in another
+buffer, which is copied at the end of the iteration. Invariants of a loop, such as a matrix packed
+for its products, are computed before it begins (see PlanWriter.early).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class _Place:
 
 
 def build_while(builder: Builder, group: Group) -> None:
-    """Set the variables; while the condition holds, run the body and set them anew."""
+    """Set the variables; while the condition holds, run the body and set them again."""
     node = group.head
     cond, body, results = (node.attrs[k] for k in ("cond", "body", "results"))
     count = len(body.fetches)
@@ -56,7 +56,7 @@ def build_while(builder: Builder, group: Group) -> None:
     given: list[int | ListBuffers] = []
     variables: dict[int, _Place] = {}
     for i, value in enumerate(node.inputs[:count]):
-        if is_local(value):  # a list stays the same, whatever is in it
+        if is_local(value):  # a list has the same buffers in all iterations
             rows = cursor(builder, value)
             given.append(rows)
             if i in leaving:
@@ -97,7 +97,7 @@ def build_if(builder: Builder, group: Group) -> None:
 
 
 def _given(builder: Builder, value: Value) -> int | ListBuffers:
-    """What a part is given: a buffer, that of a variable if it's given one, or a list."""
+    """Return an input of a part: a buffer (a variable's, for a reference) or a list."""
     if is_local(value):
         return builder.lists[value]
     if not is_reference(value):
@@ -111,8 +111,8 @@ def _given(builder: Builder, value: Value) -> int | ListBuffers:
 def _splice(
     builder: Builder, part: Dataflow, given: Sequence[int | ListBuffers]
 ) -> list[int | None]:
-    """Add the calls of a part whose feeds are these; the buffers of its fetches, None for lists and
-    for what only the other branch makes.
+    """Add the calls of a part with these feeds; return the buffers of its fetches, None for lists
+    and for values that only the other branch computes.
     """
     nodes = [n for n in part.nodes if n.constant is None and not is_undefined(n)]
     fetches = [v for v in part.fetches if not (is_undefined(v.producer) or is_local(v))]
@@ -130,15 +130,15 @@ def _splice(
 def _in_place(
     builder: Builder, first: int, places: Sequence[_Place], buffers: Sequence[int | None]
 ) -> list[int | None]:
-    """Where a variable isn't read any more when its next value is made, make that in its place.
-    `first` is the body's first call. Returns the buffers of the next values.
+    """Compute a variable's next value in its own buffer if the old value is no longer read by then.
+    `first` is the body's first call. Return the buffers of the next values.
     """
     given = {p.buffer for p in places}
     made = list(buffers)
     for place, buffer in zip(places, buffers, strict=True):
         if buffer is None or buffer in given or buffer not in made:
             continue
-        if place.buffer in buffers:  # as it is now, it's another variable's next value
+        if place.buffer in buffers:  # its old value is another variable's next value
             continue
         if not _can_replace(builder, first, place.buffer, buffer):
             continue
@@ -152,7 +152,7 @@ def _in_place(
 
 
 def _can_replace(builder: Builder, first: int, variable: int, made: int) -> bool:
-    """Whether `made`, which a call of the body makes, may lie where `variable` does."""
+    """Return whether `made`, which a call of the body writes, may share the buffer of `variable`."""
     calls = builder.calls[first:]
     writers = [i for i, c in enumerate(calls) if made in _written(c)]
     touched = [i for i, c in enumerate(calls) if variable in c.buffers]
@@ -172,7 +172,7 @@ def _written(call: Call) -> list[int]:
 
 
 def _is_elementwise(call: Call, read: int, written: int) -> bool:
-    """Whether a kernel reads each element of one buffer just where it writes it to the other."""
+    """Return whether a kernel reads each element of one buffer only to write that of the other."""
     kernel = call.kernel
     if isinstance(kernel, Map):
         accesses = dict(
@@ -187,7 +187,7 @@ def _is_elementwise(call: Call, read: int, written: int) -> bool:
 
 
 def _set(builder: Builder, places: Sequence[_Place], buffers: Sequence[int | None]) -> None:
-    """Copy values to their places, as if at once."""
+    """Copy values to their places, as if simultaneously."""
     settled = {p.buffer for p, b in zip(places, buffers, strict=True) if b in (None, p.buffer)}
     changing = {p.buffer for p in places} - settled
     moves = []
