@@ -1,11 +1,10 @@
-"""Channels last. In: a Dataflow with images in NCHW. Out: an equal one whose convolutions and pools
-are in NHWC, which is what the compiler has kernels for.
+"""Rewrite NCHW images to NHWC. In: a Dataflow with images in NCHW. Out: an equal one whose
+convolutions and pools are in NHWC, the order that the compiler has kernels for.
 
-An image is held in the order in which it was made, and brought into the other one only where
-somebody asks for it: once, by a transposition. What lies between convolutions, element by element
-or as sums over pixels, follows the order of its operands. So in a network of NCHW images only those
-that come in and go out are transposed. Fetches, and what the compiler has no code for, get the
-order that the graph says.
+An image keeps the order in which it was computed. Where a node needs the other order, one transpose
+is added, which all such nodes share. Element-wise nodes and sums over pixels follow the order of
+their operands. So in a network of NCHW images only its inputs and outputs are transposed. Fetches,
+and nodes that the compiler has no code for, get the order that the graph says.
 """
 
 from __future__ import annotations
@@ -42,13 +41,13 @@ _FAMILIES = (*_WINDOWS, "batch_norm")
 
 
 def channels_last(flow: Dataflow) -> Dataflow:
-    """Bring convolutions and pools of NCHW images, and what lies between, into NHWC."""
+    """Rewrite convolutions and pools of NCHW images, and the nodes between them, to NHWC."""
     return _Turner(flow).run()
 
 
 class _Turner:
-    """last: values of the old flow that are held with their channels last; first: those that are
-    there as they were. A value is in one or both.
+    """last: values of the old flow that exist with their channels last; first: those that exist in
+    the old order. A value is in one or both.
     """
 
     def __init__(self, flow: Dataflow) -> None:
@@ -82,7 +81,7 @@ class _Turner:
         self.first.update(zip(node.outputs, placed.outputs, strict=True))
 
     def _turns(self, node: Node) -> bool:
-        """Place the node on images with their channels last, if that can be."""
+        """Place the node on images with their channels last, if possible; return whether it was."""
         if node.constant is not None or not _is_known(node):
             return False
         rule = node.definition.lower
@@ -171,13 +170,13 @@ class _Turner:
     # -- Values ----------------------------------------------------------------------------------
 
     def _as_it_was(self, value: Value) -> Value:
-        """A value of the old flow as it was."""
+        """Return a value of the old flow in its old order."""
         if value not in self.first and value in self.last:
             self.first[value] = self._moved(self.last[value], _TO_FIRST, value.type)
         return self.first.get(value, value)
 
     def _as_last(self, value: Value) -> Value:
-        """A value of the old flow, of up to 4 dimensions, with its channels last."""
+        """Return a value of the old flow, of up to 4 dimensions, with its channels last."""
         sizes = value.type.sizes or ()
         if prod(sizes) == 1 and len(sizes) < 4:
             return self._as_it_was(value)
@@ -228,7 +227,7 @@ def _is_known(node: Node) -> bool:
 
 
 def _turned_geometry(node: Node) -> Any:
-    """What an anchor on NCHW images is in NHWC, if there is a kernel for it; else None."""
+    """Return an NCHW anchor's geometry in NHWC if there is a kernel for it, else None."""
     rule = node.definition.lower
     if not isinstance(rule, Anchor) or rule.family not in _FAMILIES:
         return None

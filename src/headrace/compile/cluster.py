@@ -1,10 +1,10 @@
-"""Cluster. In: a Dataflow. Out: the same with maximal regions of lowerable nodes compiled, each now
-one node whose kernel is native code.
+"""Cluster. In: a Dataflow. Out: the same flow with maximal regions of lowerable nodes compiled,
+each as one node whose kernel is native code.
 
-What waits, has strings, calls Python or has shapes that aren't known stays outside. Nodes are taken
-in dependency order, compiled ones as long as there are any, then the others, which makes few and
-large regions without circles between them. All of a region waits for the same ops: what one queue
-gives may be what another's dequeue is waiting for.
+Nodes that block, have strings, call Python or have unknown shapes stay outside. Nodes are taken in
+dependency order: compiled ones as long as some are ready, then the others. That gives few and large
+regions without cycles between them. All nodes of a region come after the same blocking ops, because
+one queue's element may be what another queue's dequeue depends on.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ __all__ = ["cluster", "is_worthwhile", "region_of", "regions", "rewritten"]
 Readers = Mapping[Value, Sequence[Node | None]]
 Tell = Callable[[Node, str], None]
 
-_EARLY = -1  # the place of what goes before all other compiled nodes ..
-_LITTLE = 1 << 16  # .. and makes no more elements than this
+_EARLY = -1  # the key of the region that runs before all other compiled nodes ..
+_LITTLE = 1 << 16  # .. and computes at most this many elements
 
 # Fewer working nodes than this aren't worth a native call, unless one of them is an anchor.
 _FEWEST = 3
 
 
 def rewritten(flow: Dataflow) -> Dataflow:
-    """The flow in the forms that the compiler profits from."""
+    """Return the flow after the rewrites that only the compiler profits from."""
     for rewrite in (
         *(channels_last, mask_before_unpooling, join_products, join_pieces, spread_products),
         *(sum_once, cut_pieces, look_at_divisors, reserve_samples, find_generators),
@@ -60,8 +60,8 @@ def rewritten(flow: Dataflow) -> Dataflow:
 
 
 def cluster(flow: Dataflow, tell: Tell | None = None) -> Dataflow:
-    """Replace every region that can be compiled by one node. `tell` is told of each node that is
-    left to the interpreter, and why.
+    """Replace every region that can be compiled by one node. `tell` is called with each node that
+    is left to the interpreter, and the reason.
     """
     return _Clusterer(flow, tell).run()
 
@@ -69,8 +69,8 @@ def cluster(flow: Dataflow, tell: Tell | None = None) -> Dataflow:
 def regions(
     flow: Dataflow, reasons: dict[Node, str] | None = None
 ) -> list[tuple[bool, list[Node]]]:
-    """The nodes in dependency order, as runs of (can be compiled, nodes); constants aside.
-    `reasons` gets those why nodes can't.
+    """Return the nodes in dependency order, as runs of (can be compiled, nodes), without constants.
+    The reasons why nodes can't be compiled are added to `reasons`.
     """
     nodes = [n for n in flow.nodes if not _is_free(n)]
     can: dict[Node, bool] = {}
@@ -108,16 +108,16 @@ def regions(
 
 
 def _read_for_others(nodes: list[Node], can: Mapping[Node, bool]) -> list[Node]:
-    """Readings of variables that no compiled node uses: outside they cost nothing, and inside they
-    would be copies.
+    """Return the reads of variables that no compiled node uses: outside a cluster they are free,
+    inside they would be copies.
     """
     used = {v.producer for n in nodes if can[n] for v in n.inputs}
     return [n for n in nodes if isinstance(n.definition.lower, Read) and n not in used]
 
 
 class _Dependencies:
-    """Who comes after whom. `_awaited`: which of the ops that may wait a node comes after, as
-    bits: nodes that come after different ones don't wait together.
+    """The dependencies between nodes. `_awaited`: the blocking ops that a node comes after, as
+    bits; nodes with different bits must not share a region.
     """
 
     def __init__(self, nodes: list[Node]) -> None:
@@ -139,7 +139,7 @@ class _Dependencies:
                 bits[node] = 1 << len(bits)
 
     def runs(self, can: Mapping[Node, bool]) -> list[tuple[bool, list[Node]]]:
-        """The nodes in runs of those that can be compiled and those that can't."""
+        """Return the nodes as alternating runs of nodes that can be compiled and nodes that can't."""
         waiting = dict(self._waiting)
         early = self._early(can)
         outside: list[Node] = []
@@ -157,7 +157,7 @@ class _Dependencies:
                 is_ready(node)
         runs: list[tuple[bool, list[Node]]] = []
         while outside or inside:
-            kind = not outside  # what stays outside goes first: it may let more inside
+            kind = not outside  # outside nodes first: more nodes may then be ready
             after = _EARLY if _EARLY in inside else next(reversed(inside), 0)
             taken: list[Node] = []
             while ready := inside.get(after) if kind else outside:
@@ -173,8 +173,8 @@ class _Dependencies:
         return runs
 
     def _early(self, can: Mapping[Node, bool]) -> set[Node]:
-        """The nodes that others outside need, which give something to nodes inside, if they come to
-        little work: a region of their own then leaves the rest in one piece.
+        """Return the compiled nodes between the outside and other compiled nodes, if they are
+        little work: a region of their own keeps the rest in one piece.
         """
         gives: set[Node] = set()  # to what is compiled
         for node in reversed(self._position):
@@ -204,7 +204,7 @@ def is_worthwhile(nodes: Sequence[Node]) -> bool:
 
 
 def region_of(nodes: list[Node], flow: Dataflow, readers: Readers | None = None) -> Region:
-    """The region of a run of nodes; its outputs are what is needed elsewhere."""
+    """Return the region of a run of nodes; its outputs are the values that others read."""
     inside = set(nodes)
     readers = readers_of(flow) if readers is None else readers
 
@@ -215,7 +215,7 @@ def region_of(nodes: list[Node], flow: Dataflow, readers: Readers | None = None)
 
 
 def readers_of(flow: Dataflow) -> Readers:
-    """Who reads each value; None for the caller, who fetches it."""
+    """Return the readers of each value; None stands for the caller that fetches it."""
     readers: dict[Value, list[Node | None]] = {v: [None] for v in flow.fetches}
     for node in flow.nodes:
         for value in node.inputs:

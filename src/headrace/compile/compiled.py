@@ -65,7 +65,9 @@ def plan_region(
     families: Mapping[str, Family] = FAMILIES,
     plain: bool = False,
 ) -> Plan:
-    """The plan of a region: layouts (or all of them plain), groups, kernels, memory."""
+    """Return the plan of a region: choose layouts (unless all are plain), groups,
+    kernels, memory.
+    """
     target = target or host()
     blocked = Blocks(target.block) if plain else blocked_values(region, target.block)
     groups = fuse(region, blocked)
@@ -81,7 +83,7 @@ def compile_region(region: Region) -> Compiled:
 class Compiled:
     """A region's native code with everything that a run must check and allocate."""
 
-    is_silent = True  # about overflow and the like: NumPy does no arithmetic
+    is_silent = True  # NumPy does no arithmetic here, so it has no overflow to report
     asks_for = ("ctx",)
 
     def __init__(self, region: Region, plan: Plan) -> None:
@@ -116,7 +118,7 @@ class Compiled:
         return self._region
 
     def __call__(self, values: Sequence[Any], *, ctx: Any) -> list[Any]:
-        # What comes as an array is checked by the driver, in nanoseconds.
+        # The driver checks arrays, in nanoseconds.
         inputs = [
             v if type(v) is np.ndarray else _checked(v, *expected)
             for v, expected in zip(values, self._inputs, strict=False)
@@ -152,7 +154,7 @@ class Compiled:
         if not self._writes:
             self._cluster.run(inputs, outputs, self._arrays(states))
             return outputs
-        # Ctrl-C may come after any call, so that one takes all locks, and one gives back those that
+        # Ctrl-C may come after any call, so one call takes all locks, and one releases those that
         # were taken.
         held: list[bool] = []
         give_back = partial(deque, map(_RELEASE, compress(locks, held)), 0)
@@ -162,7 +164,7 @@ class Compiled:
             before = [arrays[i].copy() for i in self._undone] if self._undone else ()
             try:
                 self._cluster.run(inputs, outputs, arrays)
-            except Fault:  # whoever interprets the step begins where this began
+            except Fault:  # the interpreter starts from the same values
                 for i, array in zip(self._undone, before, strict=True):
                     np.copyto(arrays[i], array)
                 raise
@@ -174,8 +176,8 @@ class Compiled:
         return outputs
 
     def _ordered(self, locks: list[Any]) -> list[Any]:
-        """Locks, once each, in order. The last answer is kept in mind: variables are the same in
-        every step.
+        """Return the distinct locks in order. The last answer is cached, because variables are the
+        same in every step.
         """
         known, ordered = self._order
         if locks != known:
@@ -184,8 +186,8 @@ class Compiled:
         return ordered
 
     def _arrays(self, states: Sequence[VariableState]) -> list[np.ndarray]:
-        """The variables' arrays. Nearly always all are as they should be: then nobody asks which
-        isn't.
+        """Return the variables' arrays. Nearly always all of them are valid, so one check of all
+        comes before the search for the one that isn't.
         """
         try:
             arrays = [get(state) for get, state in zip(self._gets, states, strict=True)]
@@ -216,7 +218,7 @@ class Compiled:
 def _interpreted(
     nodes: Sequence[Node], known: dict[Any, Any], wanted: Sequence[Any], ctx: Any
 ) -> list[Any]:
-    """Run nodes one by one by their own kernels, from the values that are `known`."""
+    """Run nodes one by one by their own kernels, starting from the `known` values."""
 
     def value(v: Any) -> Any:
         return constant_of(v) if v not in known and is_constant(v) else known[v]
@@ -231,7 +233,7 @@ def _interpreted(
 
 @dataclass(frozen=True, slots=True)
 class _Context:
-    """What kernels ask for: that of a new list its name, that of a loop its parts, and state."""
+    """The context that kernels ask for: a new list's name, a loop's parts, and state."""
 
     name: str
     outer: Any
@@ -264,15 +266,17 @@ def _expected(value: Any) -> tuple[tuple[int, ...], np.dtype]:
 
 
 def _allocation(shape: tuple[int, ...], dtype: np.dtype) -> tuple[Any, tuple[int, ...], np.dtype]:
-    """How to make an output, and of what. Alignment takes a microsecond, and a vector to pay."""
+    """Return the function that allocates an output, and its arguments. Alignment costs a
+    microsecond and pays from one vector on.
+    """
     small = math.prod(shape) * dtype.itemsize < ALIGNMENT
     return np.empty if small else empty_aligned, shape, dtype
 
 
 def _checked(value: Any, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     if value is DEAD:
-        # An earlier branch on the same predicate did not make it, so no branch here reads it. The
-        # native code still needs memory that is as large as it says.
+        # An earlier branch on the same predicate did not compute it, so no branch here reads it.
+        # The native code still needs memory of the declared size.
         return np.zeros(shape, dtype)
     array = np.ascontiguousarray(value)
     array = array.reshape(shape) if array.size == 1 and not shape else array
@@ -284,7 +288,7 @@ def _checked(value: Any, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
 
 
 class _Variable:
-    """What a cluster does with one variable. `op` is who to name when it can't be read."""
+    """How a cluster uses one variable. `op` is named in the error if it can't be read."""
 
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype) -> None:
         self.shape = shape
@@ -295,7 +299,7 @@ class _Variable:
         self.op: Any = None
 
     def find(self, reference: Any, ctx: Any) -> VariableState:
-        """The variable that a reference is, or that a handle leads to."""
+        """Return the variable that a reference or a handle refers to."""
         if not isinstance(reference, ResourceHandle):
             return reference
         if self.initialized:
@@ -309,7 +313,7 @@ class _Variable:
         )
 
     def blank(self) -> VariableState:
-        """A variable in the place of one that only a branch which was not taken would touch."""
+        """Return a stand-in for a variable that only a branch that isn't taken would use."""
         state = VariableState("", as_dtype(self.dtype), TensorShape.of(self.shape))
         state.assign(np.zeros(self.shape, self.dtype))
         return state
@@ -329,7 +333,7 @@ class _Variable:
         return array  # the driver sees to its type and order
 
     def _needed(self, get: Callable[[], Any]) -> Any:
-        """What is there if the variable has a value; Fault if perhaps nobody asks for it."""
+        """Return the value of an initialised variable; raise Fault if the step may not need it."""
         try:
             return get()
         except OpError as error:

@@ -1,12 +1,13 @@
 """Fuse. In: a region. Out: its working nodes in groups, each of which becomes one kernel, in an
 order that keeps little memory alive.
 
-A group is an anchor, a reduction or nothing (a map), with the element-wise nodes that follow it in
-the same iteration space: they run on its result while that is in registers. Updates of variables
-are element-wise nodes too, so an optimizer's update ends up behind the gradient that it needs.
+A group has an anchor or a reduction at its head (or neither: a map), and the element-wise nodes
+that follow it in the same iteration space. They run on its result while that is in registers.
+Updates of variables are element-wise nodes too, so an optimizer's update is fused with the gradient
+it needs.
 
-What keeps groups sound: nodes join a group only if no other operand, control or earlier reader of
-an updated variable depends on the group (`dependencies`).
+A node joins a group only if none of its other operands and controls, and no earlier reader of a
+variable that it updates, depends on the group (`dependencies`). This keeps groups free of cycles.
 """
 
 from __future__ import annotations
@@ -51,12 +52,12 @@ from headrace.lowering.rules import (
 
 __all__ = ["fuse"]
 
-# What element-wise nodes may join.
+# The groups that element-wise nodes may join.
 _HOSTS = (
     *("map", "reduce", "rows", "contraction", "convolution", "depthwise", "pooling"),
     *("batch_norm", "cross_entropy"),
 )
-_MOST_STEPS = 96  # of one group's pointwise program: longer ones cost compile time and registers
+_MOST_STEPS = 96  # steps of one group's program: longer ones cost compile time and registers
 _HEAVY = {"exp", "log", "tanh", "sigmoid", "erf", "pow", "sin", "cos", "expm1", "log1p", "atan2"}
 _FEW_ROWS, _LARGE_WEIGHTS = 32, 1 << 20  # of layers whose two gradients are one pass
 _HEAVY_STEPS = 8  # what such a step counts
@@ -107,7 +108,7 @@ class _Fuser:
                     self._readers.setdefault(self.region.variable(value), []).append(node)
 
     def _through(self, node: Node) -> int:
-        """What a node without work waits for; copies that it needs are groups."""
+        """Return the dependencies of a node without work; the copies that it needs become groups."""
         bits = self._needs(node)
         for value in node.outputs:
             if value in self.region.copies or value in self.region.copied_reads:
@@ -169,7 +170,7 @@ class _Fuser:
         return group
 
     def _before_pool(self, node: Node) -> Group | None:
-        """The convolution's group whose last value is seen by nobody but this 2 x 2 max-pool."""
+        """Return the group of the convolution whose last value only this 2 x 2 max-pool reads."""
         geometry = pooling_of(node)
         if geometry is None or (geometry.kind, geometry.direction) != ("max", "forward"):
             return None
@@ -221,7 +222,7 @@ class _Fuser:
         return sorted(hosts, key=lambda g: (g.kind == "map", -g.number))
 
     def _fits(self, group: Group, node: Node) -> bool:
-        """Whether a group's kernel can read the node's operands as it goes."""
+        """Return whether a group's kernel can read the node's operands in its own loop."""
         if not (self._updates_safely(group, node) and self._reads_directly(group, node)):
             return False
         if group.kind == "map":
@@ -240,9 +241,9 @@ class _Fuser:
         return all(self._is_simple(v, group.space) for v in operands_of(node))
 
     def _reads_directly(self, group: Group, node: Node) -> bool:
-        """Whether what the node reads of the group is there element by element, or once per row.
-        Then it has to have the node's own shape or, along rows, a last dimension of 1: without one
-        it lies over the columns, which a square matrix has as many of.
+        """Return whether the node reads the group's values element by element, or one per row. They
+        must have the node's own shape or, per row, a last dimension of 1. Without that dimension
+        they would broadcast over columns, of which a square matrix has as many as rows.
         """
         shape = self._space(node).shape
         row = group.row_shapes[1] if shape == group.space.shape else shape
@@ -259,8 +260,8 @@ class _Fuser:
         return True
 
     def _updates_safely(self, group: Group, *nodes: Node) -> bool:
-        """Whether whatever the group and the nodes read of variables that they update is read just
-        where it is written.
+        """Return whether the group and the nodes read the variables that they update only at the
+        elements that they write.
         """
         members = (*group.before, *group.nodes, *nodes)
         variables = {
@@ -284,7 +285,7 @@ class _Fuser:
         return True
 
     def _is_last_reader(self, group: Group, node: Node) -> bool:
-        """Whether an anchor's own result is needed by nobody but its group."""
+        """Return whether only its own group reads an anchor's result."""
         result = group.result
         if result in self._escaping:
             return False
@@ -292,7 +293,7 @@ class _Fuser:
         return all(n in members for n in self.region.consumers[result])
 
     def _is_simple(self, value: Value, space: Space) -> bool:
-        """Whether an epilogue can read it: at the same place, by channel, or as a scalar."""
+        """Return whether an epilogue can read a value: per element, per channel, or as a scalar."""
         source = self.region.sources[value]
         sizes = value.type.sizes or ()
         if not sizes or prod(sizes) == 1:
@@ -309,7 +310,7 @@ class _Fuser:
         return group
 
     def _reduce(self, node: Node, needs: int) -> Group:
-        """A reduction takes in the map that makes its input, if that has no other use."""
+        """Fuse a reduction with the map that computes its input, if that has no other reader."""
         rows = self._over_rows(node, needs)
         if rows is not None:
             return rows
@@ -324,7 +325,7 @@ class _Fuser:
         return group
 
     def _map_for(self, node: Node, value: Value) -> Group | None:
-        """The map that makes `value` for this node alone, and nothing else."""
+        """Return the map that computes only `value`, and only for this node."""
         source = self.region.sources[value]
         base = source.base
         host = self.group_of.get(base.producer)  # type: ignore[arg-type]
@@ -341,7 +342,7 @@ class _Fuser:
         return host if alone else None
 
     def _take_maps(self, group: Group, node: Node) -> int:
-        """Take in the maps that make the other operands of a node which joins a map; returns them
+        """Absorb the maps that compute the other operands of a node that joins a map; return them
         as bits.
         """
         taken = 0
@@ -364,7 +365,7 @@ class _Fuser:
         return taken
 
     def _absorb(self, group: Group, host: Group) -> None:
-        """Note that a map, which nobody depends on, is part of `group` now."""
+        """Merge a map without dependents into `group`."""
         group.steps += host.steps
         self._depends.absorb(host.number, group.number)
         for member in host.nodes:
@@ -372,7 +373,7 @@ class _Fuser:
             self._bits[member] = 1 << group.number
 
     def _over_rows(self, node: Node, needs: int) -> Group | None:
-        """The group over rows that a reduction of rows, or over all rows, becomes part of."""
+        """Return the group over rows that a reduction of rows, or over all rows, can join."""
         reduction = reduction_of(node.definition.lower, node)  # type: ignore[arg-type]
         assert reduction is not None
         shape = node.input_shapes[0]
@@ -414,7 +415,7 @@ class _Fuser:
         return not any(isinstance(n.definition.lower, Update) for n in host.nodes)
 
     def _has_only(self, group: Group, value: Value) -> bool:
-        """Whether nothing but `value` of a map group is seen outside of it."""
+        """Return whether `value` is the only value of a map that is read outside it."""
         members = set(group.nodes)
         for node in group.nodes:
             if isinstance(node.definition.lower, Update):
@@ -475,7 +476,7 @@ class _Fuser:
 
 
 def _broadcasts(node: Node) -> bool:
-    """Whether an element-wise node's operands lie over its result as NumPy would have it."""
+    """Return whether an element-wise node's operands broadcast to its result by NumPy's rules."""
     rule = node.definition.lower
     if not isinstance(rule, Elementwise) or rule.views is None:
         return True

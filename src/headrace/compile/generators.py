@@ -1,10 +1,11 @@
-"""Random numbers in loops and branches. In: a Dataflow, with the random ops inside of its parts
-already parted in two (`rewrites.reserve_samples`). Out: the same, with their generators found
-before the loop or branch begins.
+"""Pass random generators to loops and branches. In: a Dataflow whose random ops in parts are split
+in two (`rewrites.reserve_samples`). Out: the same flow, with the generators found before the loop
+or branch begins.
 
-A node in a part that reserves samples asks for its generator, which is state of the session's and
-which only the interpreter finds. Here it becomes one that moves a generator it's given. So the
-loop writes a variable of three words, as it would write any other, and can be native whole.
+A node that reserves samples looks up its generator, which is state of the session that only the
+interpreter can find. This pass replaces it, inside parts, by a node that advances a generator it is
+given. The loop then writes a variable of three words like any other variable, and all of it can be
+native.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def find_generators(flow: Dataflow) -> Dataflow:
 
 
 def _is_random(node: Node) -> bool:
-    """Whether a node of a part wants a generator, for itself or for an inner part."""
+    """Return whether a node of a part needs a generator, for itself or for an inner part."""
     return node.definition in (RESERVE, GENERATOR)
 
 
@@ -54,7 +55,7 @@ def _generator(node: Node) -> Node:
 
 
 def _with_generators(node: Node, generators: list[Node]) -> Node | None:
-    """A loop or branch that is given generators too."""
+    """Return the loop or branch with the generators as further inputs."""
     if not generators:
         return None
     inputs = (*node.inputs, *(g.outputs[0] for g in generators))

@@ -1,4 +1,4 @@
-"""Groups: nodes that become one kernel, and what is asked of nodes that may become part of one."""
+"""Groups: nodes that become one kernel, and properties of nodes that decide about fusing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ AGAIN = "_again"  # the attribute of nodes that compute a value again
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """What a group's pointwise program runs over: a logical shape and its layout.
+    """The iteration space of a group's pointwise program: a logical shape and its layout.
 
     block: how many channels stand together in the blocked layout; 0 if the layout is plain
     """
@@ -65,7 +65,7 @@ class Group:
 
     @property
     def result(self) -> Value:
-        """What the nodes that follow an anchor or reduction go on with: for losses, their slope."""
+        """The value that the group's followers start from: for losses, the gradient."""
         return self.head.outputs[1 if self.kind == "cross_entropy" else 0]
 
     @property
@@ -74,7 +74,7 @@ class Group:
 
     @property
     def row_shapes(self) -> tuple[tuple[int, ...], ...]:
-        """The shapes of what a group over rows has once per row."""
+        """The shapes of values that a group over rows has once per row."""
         return self.space.shape[:-1], (*self.space.shape[:-1], 1)
 
     def __str__(self) -> str:
@@ -99,8 +99,8 @@ def asks_position(node: Node) -> bool:
 
 
 def is_again(node: Node) -> bool:
-    """Whether a node computes a value again (see recompute), and keeps to itself: whatever else
-    there is stays in the groups in which it was, and its sums in their order.
+    """Return whether a node recomputes a value (see recompute). Such nodes are fused with each
+    other only, so that the other groups stay as they were and their sums keep their order.
     """
     return AGAIN in node.attrs
 

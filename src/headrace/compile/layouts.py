@@ -1,8 +1,8 @@
 """Choose layouts. In: a region. Out: the values that are kept blocked, [N][C/b][H][W][b].
 
-Convolutions and pools work on blocks of channels, as many as a vector register of the target holds;
-what lies between them, element by element, stays in that layout. Everything else is plain, and
-conversions stand where the two meet.
+Convolutions and pools work on blocks of channels, as many as a vector register of the target holds.
+Element-wise nodes between them keep that layout. Everything else is plain, and the builder adds a
+conversion where the two meet.
 """
 
 from __future__ import annotations

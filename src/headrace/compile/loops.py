@@ -1,4 +1,4 @@
-"""Loop programs: what a kernel does, as data. Loops, loads, pointwise programs, stores.
+"""Loop programs: the loops, loads, pointwise programs and stores of a kernel, as data.
 
 A program is a tuple of statements, printable with `show` and checked by `verify`; `nests` turns it
 into machine code. Values are named and written once; `Let` declares a variable that `Assign`
@@ -185,7 +185,7 @@ class Merge:
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """Feed a total of one component into another of the same lanes, and begin it anew."""
+    """Feed a total of one component into another of the same lanes, and reset it."""
 
     total: str
     into: str
@@ -352,7 +352,7 @@ class _Scope:
 
 
 class LoopError(ValueError):
-    """A loop program that makes no sense: whoever made it is wrong."""
+    """A loop program is invalid, which is a fault of the code that made it."""
 
 
 def verify(body: Body, buffers: Mapping[str, object]) -> None:

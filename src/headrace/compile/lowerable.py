@@ -1,8 +1,8 @@
-"""What native code can do. In: a node. Out: the reason why the compiler can't take it, or None.
+"""Decide which nodes the compiler can lower. In: a node. Out: the reason why it can't, or None.
 
-A node is lowerable if its op has a lowering rule that is for this use of it, all sizes are known
-before the step runs, and native code has the types. A loop or branch is, if all that is in its
-parts is.
+A node is lowerable if its op has a lowering rule that covers this use of it, all sizes are known
+before the step runs, and native code has the types. A loop or branch is lowerable if all nodes of
+its parts are.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from headrace.ops.loops_and_branches import Structure
 
 __all__ = ["is_lowerable", "why_not"]
 
-_LOOKING = (Gather, Scatter, RowUpdate)  # what looks at its indices itself, where nobody can before
+_LOOKING = (Gather, Scatter, RowUpdate)  # in loops, their kernels check their indices
 
 _OTHER_USE = "its lowering rule is not for these types, shapes or attributes"
 
@@ -55,8 +55,8 @@ _OTHER_USE = "its lowering rule is not for these types, shapes or attributes"
 def is_lowerable(
     node: Node, families: Mapping[str, Family] = FAMILIES, inside: bool = False
 ) -> bool:
-    """Whether the compiler can do what a node does, with the anchors that it has kernels for;
-    `inside`: in a part of a loop or branch.
+    """Return whether the compiler can lower a node, given the anchors that it has kernels for.
+    `inside`: the node is in a part of a loop or branch.
     """
     return why_not(node, families, inside) is None
 
@@ -64,7 +64,7 @@ def is_lowerable(
 def why_not(
     node: Node, families: Mapping[str, Family] = FAMILIES, inside: bool = False
 ) -> str | None:
-    """The reason why the compiler can't do what a node does; None if it can."""
+    """Return the reason why the compiler can't lower a node; None if it can."""
     rule = node.definition.lower
     if rule is None:
         return _without_rule(node.definition)
@@ -147,7 +147,7 @@ def _why_no_kernel(
                 return f"in its {name}: {reason}"
         return None
     if isinstance(geometry, Cut | Divisor):
-        # Elsewhere the interpreter is as good, or says what is wrong.
+        # Elsewhere the interpreter is as fast, and reports errors.
         return None if inside else "it is compiled in loops and branches only"
     if inside and isinstance(geometry, _LOOKING):
         return None
@@ -181,8 +181,8 @@ def _why_not_part(part: Dataflow, families: Mapping[str, Family]) -> str | None:
 
 
 def _why_not_quiet(node: Node) -> str | None:
-    """None if a node of a part changes nothing but variables that the loop or branch was given, and
-    says itself what is wrong; else what is the matter.
+    """Return None if a node of a part writes only variables that the loop or branch was given, and
+    checks its own indices; else the reason why it can't be compiled.
     """
     if isinstance(node.geometry, Structure):
         return None  # its own parts tell

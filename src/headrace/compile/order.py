@@ -1,6 +1,6 @@
-"""The order of groups. In: groups and what each waits for. Out: the groups, ordered so that little
-memory is alive: of those that can run, the one that frees most (or takes least) is next; among
-equals, the one that came first in the program.
+"""Order groups. In: groups and their dependencies. Out: the groups in an order that keeps little
+memory alive. Of the groups that are ready, the one that frees most memory (or takes least) is next;
+of equal ones, the one that comes first in the program.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def in_order(
     waits: Mapping[int, int],
     escaping: set[Value],
 ) -> list[Group]:
-    """Order the groups; `waits` are the groups, as bits, that each waits for, `escaping` the values
+    """Order the groups. `waits`: the groups that each depends on, as bits; `escaping`: the values
     that leave the region.
     """
     numbered = {g.number: g for g in groups}
@@ -52,9 +52,10 @@ def in_order(
 
 
 class _Memory:
-    """The bytes that running a group would add to what is alive.
+    """Tells how many live bytes running a group would add.
 
-    State: what each group makes and reads; for each value the groups that have yet to read it.
+    State: the values that each group computes and reads; for each value, the groups that have yet
+    to read it.
     """
 
     def __init__(

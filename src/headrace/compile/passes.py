@@ -1,6 +1,6 @@
-"""The compiler's passes, as the pipeline has them. In: a Dataflow. Out: one that gives the same.
+"""The compiler's passes, in the form that the pipeline calls. In: a Dataflow. Out: an equal one.
 
-Where no machine code can be made they do nothing.
+Without a working code generator they return the flow as it is.
 """
 
 from __future__ import annotations
@@ -16,15 +16,17 @@ __all__ = ["cluster", "recompute", "rewrite"]
 
 
 def rewrite(flow: Dataflow) -> Dataflow:
-    """Forms that only native code profits from."""
+    """Rewrite the flow to forms that only native code profits from."""
     return clustering.rewritten(flow) if native.available() else flow
 
 
 def recompute(flow: Dataflow, limit: int) -> Dataflow:
-    """Cheap values again instead of kept, where a region needs more than `limit` bytes."""
+    """Recompute cheap values instead of keeping them, in regions that need more than `limit` bytes."""
     return recomputing.recompute(flow, limit) if native.available() else flow
 
 
 def cluster(flow: Dataflow, tell: Callable[[Node, str], None] | None = None) -> Dataflow:
-    """Every region that can be compiled as one node; `tell` hears why others aren't."""
+    """Replace every region that can be compiled by one node; `tell` gets the reasons of other
+    nodes.
+    """
     return clustering.cluster(flow, tell) if native.available() else flow

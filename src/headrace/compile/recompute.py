@@ -1,14 +1,14 @@
-"""Recompute. In: a Dataflow and a limit in bytes. Out: the same, with cheap values computed again
-shortly before their late readers wherever that keeps the memory of a region nearer to the limit.
+"""Recompute. In: a Dataflow and a limit in bytes. Out: the same flow, with cheap values recomputed
+shortly before their late readers wherever that brings the memory of a region nearer to the limit.
 
-Cheap is what is done element by element, or only moves elements; never a product, a reduction or
-anything that draws, reads or writes state. The second computation is a node of its own
-(`name/again`) that waits for what runs just before its first reader, so that it isn't done early.
+A node is cheap if it is element-wise or only moves elements; products, reductions and nodes that
+draw, read or write state never are. The second computation is a node of its own (`name/again`) that
+comes after the node just before its first reader, so that it doesn't run early.
 
-Results stay the same to the last bit. Fusion keeps such nodes to themselves (fuse.is_again), and a
-change after which a group that sums wouldn't be what it was is taken back, as is one that doesn't
-lower the peak. 16-bit floats are never computed again: they are rounded where they're stored, so
-that a value made of stored ones may differ from one that was made in registers.
+Results stay the same to the last bit. Fusion fuses such nodes only with each other
+(groups.is_again). A change that would alter a group that sums is taken back, as is one that doesn't
+lower the peak. 16-bit floats are never recomputed: they are rounded where they are stored, so a
+value computed from stored ones may differ from one computed in registers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from headrace.lowering.rules import Elementwise, Join, Move
 
 __all__ = ["recompute"]
 
-_ROUNDS = 32  # of choosing for one region
+_ROUNDS = 32  # rounds of choosing for one region
 _CONSIDERED = 32  # values at a peak, the largest first
 _LONGEST = 64  # nodes that are computed again for one value
 _SUFFIX = "/again"
@@ -44,12 +44,12 @@ def recompute(flow: Dataflow, limit: int) -> Dataflow:
 
 
 def _most(nodes: Iterable[Node]) -> int:
-    """More than these nodes' values could ever take."""
+    """Return an upper bound of the bytes of these nodes' values."""
     return sum(size_of(v) for n in nodes if works(n) for v in n.outputs if v.type.sizes is not None)
 
 
 class _Fitting:
-    """One region of a flow on its way below the limit."""
+    """The search for values of one region to recompute."""
 
     def __init__(self, flow: Dataflow, number: int, limit: int) -> None:
         self.flow, self.number, self.limit = flow, number, limit
@@ -99,11 +99,11 @@ def _is_cheap(node: Node) -> bool:
 
 @dataclass
 class _Draft:
-    """What computing a value again entails.
+    """The consequences of recomputing a value.
 
-    again: the step before which each node is computed again; last: until when values are kept;
-    uses: steps at which values are read by what is computed again; changes: (first step, last step,
-    bytes) that live more, or less.
+    again: the step before which each node is recomputed; last: the step until which values are
+    kept; uses: the steps at which recomputed nodes read values; changes: (first step, last step,
+    bytes) that live in addition, or less if negative.
     """
 
     again: dict[Node, int]
@@ -119,7 +119,7 @@ class _Draft:
         self.uses, self.changes = other.uses, other.changes
 
     def at(self, step: int) -> int:
-        """The bytes that live more at a step."""
+        """Return the additional live bytes at a step."""
         return sum(size for first, last, size in self.changes if first <= step <= last)
 
     @property
@@ -129,8 +129,8 @@ class _Draft:
 
 
 class _Choice:
-    """What is computed again, as far as it can be told from a timeline: `again` has each node and
-    the step before which it is; `_live` the bytes at each step, `_last` and `_uses` of each value.
+    """The choice of nodes to recompute, estimated on a timeline. `again`: each node and the step
+    before which it is recomputed; `_live`: the bytes at each step; `_last`, `_uses`: of each value.
     """
 
     def __init__(self, timeline: MemoryTimeline, refused: set[str]) -> None:
@@ -171,7 +171,7 @@ class _Choice:
         return min(helping, key=lambda found: (found[1].at(step), found[1].area), default=None)
 
     def _could_go(self, value: Value, step: int) -> bool:
-        """Whether a value is there at a step only because it's read later."""
+        """Return whether a value lives at a step only because it's read later."""
         stored, node = self.timeline.stored[value], value.op
         if stored.kept or node in self.again or node not in self._cheap:
             return False
@@ -180,13 +180,13 @@ class _Choice:
             return False
         if any(u < step for u in uses):
             return True
-        # From here on nobody would store it, and that must not matter to the group that made it.
+        # The value would no longer be stored, which must not change the group that computes it.
         group = self.timeline.groups[stored.made]
         beside = [v for v in self._made[stored.made] if v is not value and v.op not in self.again]
         return group.kind in SINGLE or (group.kind in PRODUCTS and len(beside) > 1)
 
     def _drafted(self, value: Value, step: int) -> _Draft | None:
-        """What it takes not to have `value` at a step."""
+        """Return the draft of not keeping `value` at a step; None if that's impossible."""
         late = min(u for u in self._uses[value] if u > step)
         early = [u for u in self._uses[value] if u < step]
         last = max(early, default=self.timeline.stored[value].made)
@@ -194,14 +194,14 @@ class _Choice:
         return draft if self._has_operands(value.op, late, draft) else None
 
     def _has_operands(self, node: Node, step: int, draft: _Draft) -> bool:
-        """Add to a draft what `node` needs to be computed before `step`."""
+        """Add the operands that `node` needs before `step` to a draft; return whether they exist."""
         if len(draft.again) > _LONGEST:
             return False
         bases = {self.region.source(v).base for v in operands_of(node)}
         return all(self._is_there(base, step, draft) for base in bases)
 
     def _is_there(self, base: Value, step: int, draft: _Draft) -> bool:
-        """Add to a draft what it takes to have a value at a step."""
+        """Add to a draft whatever makes a value available at a step; return whether it can be."""
         if base in self.region.reads:
             return self.timeline.written.get(self.region.reads[base], step) >= step
         node = base.op
@@ -231,7 +231,7 @@ class _Choice:
     def _helps(self, draft: _Draft, step: int, peak: int) -> bool:
         if draft.at(step) >= 0:
             return False
-        # Elsewhere it may cost memory, as long as there is some left.
+        # At other steps it may cost memory, as long as the limit allows it.
         more = {s for a, b, size in draft.changes if size > 0 for s in range(a, b + 1)}
         return all(self._live[s] + draft.at(s) < peak for s in more)
 
@@ -253,8 +253,8 @@ class _Choice:
 
 
 class _Rebuilt:
-    """A flow in which the nodes of `again` are there twice: readers from a node's step on have the
-    second one. Nodes keep their order; a second one stands before its first reader.
+    """A flow in which the nodes of `again` occur twice: readers from a node's step on use the
+    second one. Nodes keep their order; a second one comes just before its first reader.
     """
 
     def __init__(self, flow: Dataflow, timeline: MemoryTimeline, again: dict[Node, int]) -> None:
@@ -295,13 +295,13 @@ class _Rebuilt:
             self._newest[step] = stays
 
     def _late(self, value: Value, step: int) -> Value:
-        """What a reader at a step has for a value."""
+        """Return the value that a reader at a step uses for a value."""
         for node in self._wanted(value, step):
             self._add_second(node)
         return self._now(value, step)
 
     def _since(self, value: Value) -> int | None:
-        """The step from which on there is a second one of a value, or of what it's a view of."""
+        """Return the step from which on a value, or the base of its view, exists a second time."""
         source = self._timeline.region.sources.get(value)
         return None if source is None else self._again.get(source.base.op)
 
@@ -312,7 +312,7 @@ class _Rebuilt:
         return self._values.get(value, value)
 
     def _wanted(self, value: Value, step: int) -> list[Node]:
-        """The nodes that must come a second time before a reader at a step, in order."""
+        """Return the nodes to repeat before a reader at a step, in order."""
         found: set[Node] = set()
         stack = [(value, step)]
         while stack:

@@ -1,8 +1,8 @@
-"""What lowering rules mean, in NumPy: slow, clear, and independent of any code generation.
+"""Run lowering rules in NumPy: slowly, clearly, and independently of any code generation.
 
-In: a node and arrays for its inputs. Out: what its rule says that it computes, without a look at
-the op's kernel. The laws hold this against the kernels, so that a rule is proven before a line of
-machine code is made from it.
+In: a node and arrays for its inputs. Out: the results that its rule defines, without the op's
+kernel. The laws compare these with the kernels' results, so that a rule is tested before machine
+code is generated from it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Arrays = list[np.ndarray]
 
 
 def run_rule(node: Node, inputs: Sequence[np.ndarray]) -> Arrays | None:
-    """The outputs of a node by its rule; of an Update, the new values of its variables.
+    """Return the outputs of a node by its rule; for an Update, the new values of its variables.
 
     The array for a reference or handle is the variable's value. None where the rule leaves this use
     to the op's kernel.

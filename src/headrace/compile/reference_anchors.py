@@ -1,7 +1,7 @@
-"""What the anchors' geometries mean, in NumPy. In: a geometry and the op's inputs. Out: arrays.
+"""Run anchors by their geometries, in NumPy. In: a geometry and the op's inputs. Out: arrays.
 
-Everything that decides a result must be in the geometry: attributes aren't looked at here. Of a
-Scatter the result is the variable's new value.
+The geometry must determine the result: attributes are not looked at here. The result of a Scatter
+is the variable's new value.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A region of a step that becomes one compiled cluster, and where its values come from.
+"""A region: the nodes of a step that become one compiled cluster, and the sources of their values.
 
 In: nodes of a Dataflow that can all be lowered. Out: for every value, its `Source`: a region input,
 a constant, a variable, the result of a node that does work, or a view of another source. Nodes that
@@ -38,14 +38,14 @@ from headrace.lowering.window_anchors import Pooling
 
 __all__ = ["Region", "Source"]
 
-_LONG = 16  # elements beside each other that are worth reading in vectors
+_LONG = 16  # contiguous elements that are worth reading in vectors
 _WIDENED = record(lambda e, x: e.cast(x, "int64"), ["int32"])
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a value's elements are: a base value (an input, a constant, a variable's read or the
-    result of a working node) seen through a view; None: the whole of it, row-major.
+    """The place of a value's elements: a base value (an input, a constant, a variable's read or the
+    result of a working node) seen through a view; None: the whole base, row-major.
     """
 
     base: Value
@@ -54,14 +54,14 @@ class Source:
 
 @dataclass
 class Region:
-    """Nodes in order, with what goes in and out.
+    """Nodes in order, with their inputs and outputs.
 
-    variables: by the value that refers to it, the number of each variable (in order of first use)
-    reads: which variable a read's value is; copied_reads: those that must not see later updates
-    copies: views that are copied together, because a view of them is needed
-    pools: gradients of max-pools with the pool that they undo: it keeps where its maxima were, and
+    variables: the number of each variable (in order of first use), by the value that refers to it
+    reads: the variable of each read's value; copied_reads: those that must not see later updates
+    copies: strided views that are copied, because a view of them is needed
+    pools: the pool of each gradient of a max-pool: the pool stores the positions of its maxima, and
         the gradient needs neither its input nor its output
-    limits: inputs that hold indices, with what they must be below
+    limits: inputs that hold indices, with their upper bounds
     """
 
     nodes: list[Node]
@@ -86,7 +86,7 @@ class Region:
                     self._enter(value)
             self._place(node)
         for value in self.outputs:
-            if value.producer not in inside:  # an input or a constant that is handed on
+            if value.producer not in inside:  # an input or a constant that is an output too
                 self._enter(value)
         self._find_pools(inside)
         self.limits += dict.fromkeys(
@@ -106,7 +106,7 @@ class Region:
             self.inputs.append(value)
 
     def _place(self, node: Node) -> None:
-        """Note where the outputs of a node are."""
+        """Record the sources of a node's outputs."""
         rule = node.definition.lower
         if isinstance(rule, Pass):
             for given, got in zip(node.inputs, node.outputs, strict=False):
@@ -148,7 +148,7 @@ class Region:
                 self.sources[value] = Source(value)
 
     def _row_major_source(self, value: Value) -> Source:
-        """A source that a view can be taken of: a strided one is copied together first."""
+        """Return a source that a view can be taken of; a strided one is copied first."""
         source = self.sources[value]
         if source.view is None or source.view.strides == row_major(source.view.shape):
             return source
@@ -159,7 +159,7 @@ class Region:
         return self._aliases.get(value, value)
 
     def variable(self, reference: Value) -> int:
-        """The number of the variable that a reference (or what an update returned) stands for."""
+        """Return the number of the variable that a reference (or an update's result) refers to."""
         return self.variables.setdefault(self.reference(reference), len(self.variables))
 
     def source(self, value: Value) -> Source:
@@ -196,7 +196,9 @@ class Region:
                 self.pools[node] = pool  # type: ignore[assignment]
 
     def _find_copied_reads(self) -> None:
-        """A read's value is the variable's own memory, unless someone needs it after an update."""
+        """Find the reads to copy. A read's value is the variable's own memory, unless a node or the
+        caller needs it after an update.
+        """
         position = {node: i for i, node in enumerate(self.nodes)}
         updates: dict[int, list[int]] = defaultdict(list)
         for node in self.nodes:
@@ -217,7 +219,9 @@ class Region:
                 self.copied_reads.add(value)
 
     def _reads_in_place(self, update: Node, read: Value) -> bool:
-        """Whether an update takes each element of a read for the same element of its variable."""
+        """Return whether an update uses each element of a read only for the same element of its
+        variable.
+        """
         sources = {v: self.sources[v] for v in self.data_inputs(update)}
         pointwise = isinstance(update.definition.lower, Update)
         return all(
@@ -228,8 +232,8 @@ class Region:
 
 
 def operands_of(node: Node) -> list[Value]:
-    """The inputs whose elements a node needs; for element-wise nodes and updates, in the order of
-    the program's inputs (an update's variables aside).
+    """Return the inputs whose elements a node needs; for element-wise nodes and updates, in the
+    order of the program's inputs (without an update's variables).
     """
     rule = node.definition.lower
     inputs = node.inputs
@@ -262,7 +266,7 @@ def writes_of(node: Node) -> tuple[Value, ...]:
 
 
 def _written_inside(node: Node) -> tuple[Value, ...]:
-    """The references that a loop or branch is given and whose variables its parts write."""
+    """Return the references among a loop's or branch's inputs whose variables its parts write."""
     if node.definition.effect is not Effect.WRITES:
         return ()
     found: dict[Value, None] = {}
@@ -271,14 +275,14 @@ def _written_inside(node: Node) -> tuple[Value, ...]:
         outer = {f.value: v for f, v in zip(part.feeds, given, strict=True)}
         for written in (v for n in part.nodes for v in writes_of(n)):
             while isinstance(written.producer, Node) and written.producer.inputs:
-                written = written.producer.inputs[written.index]  # an update gives what it's given
+                written = written.producer.inputs[written.index]  # an update returns its reference
             if written in outer:
                 found[outer[written]] = None
     return tuple(found)
 
 
 def limits_of(node: Node) -> list[tuple[Value, int]]:
-    """The operands of a node that are indices, with what they must be below."""
+    """Return the operands of a node that are indices, with their upper bounds."""
     geometry = node.geometry
     if isinstance(geometry, SparseCrossEntropy):
         return [(node.inputs[1], geometry.classes)]
@@ -294,8 +298,8 @@ def limits_of(node: Node) -> list[tuple[Value, int]]:
 
 
 def index_bases(value: Value, through: Callable[[Node], bool]) -> list[Value]:
-    """Where indices come from, through those of the nodes that move them, put them together or
-    widen them: they are in range if all of the bases are.
+    """Return the values that indices come from, through nodes that move, join or widen them: the
+    indices are in range if all of these values are.
     """
     found: dict[Value, None] = {}
     waiting = [value]
@@ -311,10 +315,10 @@ def index_bases(value: Value, through: Callable[[Node], bool]) -> list[Value]:
 
 
 def _hands_on(node: Node, through: Callable[[Node], bool]) -> bool:
-    """Whether a node's results are numbers that it was given, zeros aside."""
+    """Return whether a node's results are elements of its operands."""
     rule = node.definition.lower
     if not isinstance(rule, Pass | Move | Join | Elementwise) or not through(node):
-        return False  # asked once only: of a lookup it would ask where its indices come from
+        return False  # `through` comes last: for a lookup it follows that node's own indices
     if isinstance(rule, Join):
         assembly = assembly_of(rule, node)
         return assembly is not None and not assembly.fill
@@ -322,7 +326,7 @@ def _hands_on(node: Node, through: Callable[[Node], bool]) -> bool:
 
 
 def _live(nodes: list[Node], outputs: list[Value]) -> list[Node]:
-    """The nodes that have an effect or whose values someone needs."""
+    """Return the nodes that have an effect or whose values are used."""
     needed = set(outputs)
     live = []
     for node in reversed(nodes):
@@ -334,7 +338,7 @@ def _live(nodes: list[Node], outputs: list[Value]) -> list[Node]:
 
 
 def pooling_of(node: Node) -> Pooling | None:
-    """The geometry of a node that pools, or undoes it; None for others."""
+    """Return the geometry of a pool or of its gradient; None for other nodes."""
     rule = node.definition.lower
     return node.geometry if isinstance(rule, Anchor) and rule.family == "pooling" else None
 
@@ -366,11 +370,11 @@ def _through(source: Source, view: View) -> Source:
 
 
 def _seen_through(inner: View, outer: View) -> View | None:
-    """What a view of a strided view sees of the memory below, if that has strides again, and rows
-    of neighbours that fill vectors; None if not.
+    """Return a view of a strided view as one view of the memory below, if that is strided again and
+    has contiguous rows that fill vectors; None if not.
     """
     steps = row_major(inner.shape)
-    # Where the last element is along each dimension of the view below: none may run over its end.
+    # The last element along each dimension of the inner view: none may lie beyond its end.
     last = [outer.offset // s % n for s, n in zip(steps, inner.shape, strict=True)]
     offset = inner.offset + sum(i * s for i, s in zip(last, inner.strides, strict=True))
     strides = []
@@ -391,5 +395,5 @@ def _seen_through(inner: View, outer: View) -> View | None:
 
 
 def works(node: Node) -> bool:
-    """Whether a node computes anything."""
+    """Return whether a node computes anything."""
     return isinstance(node.definition.lower, Elementwise | Reduce | Join | Update | Anchor)

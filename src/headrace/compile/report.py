@@ -1,5 +1,5 @@
-"""What a compiled cluster consists of, for people. In: a Compiled. Out: its groups, their calls,
-and the size of each kernel's code.
+"""Describe a compiled cluster for people. In: a Compiled. Out: its groups, their calls, and the
+size of each kernel's code.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ __all__ = ["CallReport", "Section", "code_sizes", "pointwise_flops", "sections",
 
 @dataclass(frozen=True, slots=True)
 class CallReport:
-    """A call. `number`: its place in the plan; `code`: bytes of machine code, None where there is
-    none of ours (a jump, a call of oneDNN); `moved`: the bytes of the buffers that it works on.
+    """A call. `number`: its number in the plan; `code`: bytes of machine code, None if we generate
+    none (a jump, a call of oneDNN); `moved`: the bytes of the buffers that it works on.
     """
 
     number: int
@@ -34,14 +34,14 @@ class CallReport:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """The calls of one group; of no group: those that bring results to where they're wanted."""
+    """The calls of one group; without a group, the calls that copy results to the outputs."""
 
     group: Group | None
     calls: tuple[CallReport, ...]
 
 
 def sections(compiled: Compiled) -> list[Section]:
-    """The calls of a cluster by the groups that they were made for, in the order of the first."""
+    """Return the calls of a cluster by group, in the order of each group's first call."""
     plan = compiled.plan
     sizes = code_sizes(plan)
     found: dict[int, tuple[Group | None, list[CallReport]]] = {}

@@ -2,30 +2,31 @@
 
 `mask_before_unpooling`: the gradient of relu behind the gradient of a max-pool,
 relu_grad(pool_grad(x, y, dy), x), is pool_grad(x, y, relu_grad(dy, y)): a window's gradient goes to
-where its maximum is, which is positive if the maximum is. The mask then works on the pool's output,
-which is smaller, and the convolution's output is needed by nobody but the pool.
+its maximum, which is positive if the maximum is. The mask then works on the pool's output, which is
+smaller, and only the pool reads the convolution's output.
 
-`join_products`: the sum of x_i^T y_i, which is how the gradients of a weight that an unrolled
-network uses in every step add up, is one product of all x below each other with all y below each
-other: the weight's gradient is written once instead of once per step.
+`join_products`: the sum of x_i^T y_i becomes one product of all x_i stacked with all y_i stacked.
+Such sums are the gradients of a weight that an unrolled network uses in every step; the weight's
+gradient is then written once instead of once per step.
 
-`join_pieces`: a sum of arrays that are zero but for pieces beside each other, which is what the
-gradients of slices add up to, is these pieces put together.
+`join_pieces`: a sum of arrays that are zero except for adjacent pieces becomes the join of these
+pieces. Such sums are the gradients of slices.
 
-`spread_products`: a product over one number, x y^T of two vectors, is element-wise.
+`spread_products`: a matrix product whose inner dimension is 1, x y^T of two vectors, becomes
+element-wise.
 
-`sum_once`: the sum of what was repeated is the sum of it once, times how often it was; their means
-are the same.
+`sum_once`: the sum of a repeated array becomes the sum of the array times the number of
+repetitions; its mean becomes the mean of the array.
 
 `reserve_samples`: a random op with a generator of its own becomes two nodes. The first keeps the
 name, by which the op's state is found, and reserves the samples of this run; the interpreter runs
-it. The second, a pure function of where they start, can be compiled.
+it. The second is a pure function of the first sample's position and can be compiled.
 
-`look_at_divisors`: in loops and branches, an integer divisor that the step computes is looked at
-before it divides.
+`look_at_divisors`: in loops and branches, a node checks an integer divisor that the step computes
+before it is used.
 
-`cut_pieces`: an op whose views depend on numbers that the step computes is what its rule says that
-it is otherwise.
+`cut_pieces`: an op whose views depend on numbers that the step computes becomes the node that its
+rule gives for that case.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ __all__ = [
     "reserve_samples", "spread_products", "sum_once",
 ]  # fmt: skip
 
-# Types in which any number of repetitions can be said, or wraps as their sum does.
+# Types that can represent any number of repetitions, or in which it wraps as the sum does.
 _SUMMED = ("float32", "float64", "int64")
 
 # A node, and how often each value is used -> the nodes to put in its place; the last one's outputs
@@ -90,7 +91,7 @@ def join_products(flow: Dataflow) -> Dataflow:
 
 
 def join_pieces(flow: Dataflow) -> Dataflow:
-    """Put together what was padded to be summed."""
+    """Join arrays that were padded in order to be summed."""
     return _replace(flow, _put_together)
 
 
@@ -100,22 +101,22 @@ def spread_products(flow: Dataflow) -> Dataflow:
 
 
 def sum_once(flow: Dataflow) -> Dataflow:
-    """Sum what was broadcast before it is."""
+    """Sum an array before it is broadcast, not after."""
     return _replace(flow, _summed_once)
 
 
 def reserve_samples(flow: Dataflow) -> Dataflow:
-    """Part random ops into what moves their generators and what draws the numbers."""
+    """Split random ops into a node that advances the generator and one that draws the numbers."""
     return _replace(flow, _reserved)
 
 
 def cut_pieces(flow: Dataflow) -> Dataflow:
-    """Let slices whose places aren't known be kernels that find them."""
+    """Replace slices at computed positions by anchors whose kernels read the positions."""
     return _replace(flow, _cut)
 
 
 def look_at_divisors(flow: Dataflow) -> Dataflow:
-    """Let native code fail where a loop or branch divides an integer by 0."""
+    """Make native code report a division of integers by 0 in a loop or branch."""
     return map_parts(flow, lambda part: _replace(part, _looked_at))
 
 
@@ -166,7 +167,7 @@ def _unpool_masked(node: Node, uses: Counter[Value]) -> list[Node] | None:
 
 
 def _summands(node: Node, uses: Counter[Value]) -> list[Node] | None:
-    """The nodes whose results a node adds up, if nobody else wants these; None for other nodes."""
+    """Return the nodes whose results a node adds up, if it is their only reader; else None."""
     rule = node.definition.lower
     if not isinstance(rule, Elementwise) or len(node.inputs) < 2 or node.constant is not None:
         return None
@@ -178,7 +179,7 @@ def _summands(node: Node, uses: Counter[Value]) -> list[Node] | None:
 
 
 def _joined(node: Node, uses: Counter[Value]) -> list[Node] | None:
-    # Gradients come last step first: turned round, the operands are in the order of the network.
+    # Gradients come last step first: reversed, the operands are in the order of the network.
     products = (_summands(node, uses) or [])[::-1]
     shapes = [_outer_product(p) for p in products]
     count = len(products)
@@ -242,7 +243,7 @@ def _put_together(node: Node, uses: Counter[Value]) -> list[Node] | None:
 
 
 def _piece(node: Node) -> tuple[View, Value] | None:
-    """What a node puts into zeros, and where; None for other nodes."""
+    """Return the array that a node pads with zeros, and its place; None for other nodes."""
     rule = node.definition.lower
     if not isinstance(rule, Join) or node.constant is not None or node.controls:
         return None
@@ -320,7 +321,7 @@ def _summed_once(node: Node, uses: Counter[Value]) -> list[Node] | None:
 
 
 def _before_broadcast(value: Value) -> Value | None:
-    """What was broadcast to give a value, if that is how it was made."""
+    """Return the array that was broadcast to give a value; None if it wasn't broadcast."""
     source = value.producer
     rule = source.definition.lower if isinstance(source, Node) else None
     if not isinstance(source, Node) or not isinstance(rule, Move) or source.constant is not None:

@@ -1,8 +1,8 @@
-"""What a region keeps in memory, and when. In: a region. Out: its groups as steps, and for each
-value that is stored the steps between which it lives.
+"""Estimate a region's memory over time. In: a region. Out: its groups as steps, and for each stored
+value the steps between which it lives.
 
-Values that stay in registers inside of a group take no memory, nor do views, constants, inputs and
-variables. Conversions between layouts and what kernels pack for themselves aren't foreseen.
+Values that stay in registers inside a group take no memory, nor do views, constants, inputs and
+variables. Conversions between layouts and buffers that kernels pack for themselves are not counted.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from headrace.graph.dataflow import Node, Value
 __all__ = ["NARROW", "PRODUCTS", "SINGLE", "MemoryTimeline", "StoredValue", "size_of"]
 
 NARROW = ("bfloat16", "float16")  # rounded where they are stored
-# Groups that compute each element by itself, so that it doesn't matter what else is in them.
+# Groups that compute each element by itself, so that other nodes in them don't change results.
 SINGLE = ("map", "join", "copy")
-# Groups whose kernels don't depend on what their epilogues store, as long as that is several values
+# Groups whose kernels don't depend on the values that their epilogues store, if these are several
 # (an epilogue with one result may be oneDNN's).
 PRODUCTS = ("contraction", "convolution")
 
 
 @dataclass(frozen=True, slots=True)
 class StoredValue:
-    """A value in memory: the step that makes it and those that read it, in order; `kept`: it leaves
-    the region.
+    """A value in memory: the step that computes it and those that read it, in order; `kept`: it
+    leaves the region.
     """
 
     size: int
@@ -41,8 +41,8 @@ class StoredValue:
 
 
 class MemoryTimeline:
-    """The steps of a region: `step` of each node, what is `stored`, when variables are `written`
-    first, and the `peak` of the bytes that live at once.
+    """The steps of a region: the `step` of each node, the `stored` values, the steps at which
+    variables are first `written`, and the `peak` of live bytes.
     """
 
     def __init__(self, region: Region) -> None:
@@ -66,7 +66,7 @@ class MemoryTimeline:
                 self.written[number] = min(i, self.written.get(number, i))
 
     def last(self, stored: StoredValue) -> int:
-        """The last step at which a value must be there."""
+        """Return the last step at which a value must be in memory."""
         return len(self.groups) - 1 if stored.kept else max(stored.uses, default=stored.made)
 
     @property
@@ -74,8 +74,8 @@ class MemoryTimeline:
         return live_peak([Lifetime(s.size, s.made, self.last(s)) for s in self.stored.values()])
 
     def exact(self) -> set[tuple[str, ...]]:
-        """The groups whose results depend on what is in them, to the last bit: those that sum, and
-        those that don't round all they compute. Each as its kind, its nodes and what it stores.
+        """Return the groups whose results may change in the last bit with the nodes in them: those
+        that sum, and those that don't round all values. Each as its kind, nodes and stored values.
         """
         return {
             (group.kind, *(n.name for n in _members(group)), *self._stores(group))
