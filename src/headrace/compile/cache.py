@@ -1,15 +1,16 @@
-"""What compiling found out, kept on disk. In: a key. Out: bytes of an earlier process, or None.
+"""The cache on disk of machine code and timings. In: a key. Out: bytes that an earlier process
+wrote, or None.
 
 Two kinds of entries: `objects`, machine code by the identity of a unit (see `native`), and
 `timings`, which candidate was measured to be the fastest. Keys are digests of all that an entry
 depends on: the question itself, the processor, LLVM's version and the text of the generator's
-sources. So nothing is ever out of date, only unused.
+sources. An entry is therefore never out of date, only unused.
 
 Invariants
-- An entry is one file, written beside its place and renamed: readers see all of it or nothing, and
-  processes may share a directory. Its checksum covers its key; a damaged, truncated or misplaced
-  file counts as absent, and is written anew.
-- Nothing here fails: where a directory can't be read or written, everything works without it.
+- An entry is one file, written under a temporary name and renamed: readers see all of it or
+  nothing, and processes may share a directory. Its checksum covers its key; a damaged, truncated or
+  misplaced file counts as absent and is replaced.
+- The cache never raises: if a directory can't be read or written, compiling works without it.
 - Machine code is loaded only from a directory that no other user could have written to.
 - Entries beyond the size limit are removed, the least recently used first.
 """
@@ -41,17 +42,17 @@ _TOUCH_AFTER = 3600  # seconds; the order of use is not needed more exactly than
 
 
 class CacheDirectory:
-    """A directory of entries. `directory` None: it holds nothing, and forgets what it's given."""
+    """A directory of entries. With `directory` None it is always empty and ignores new entries."""
 
     def __init__(self, directory: Path | None, limit: int) -> None:
         self.directory = directory
         self._limit = limit
         self._lock = Lock()
-        self._unchecked = limit  # bytes written since the size was last looked at: at first, all
+        self._unchecked = limit  # bytes written since the last count; at first, all
         self.why_not = self._prepare()
 
     def _prepare(self) -> str | None:
-        """Make the directory; returns why it can't be used."""
+        """Make the directory; return the reason why it can't be used, or None."""
         if self.directory is None:
             return "switched off"
         try:
@@ -71,7 +72,7 @@ class CacheDirectory:
         return self.directory / kind / name
 
     def get(self, kind: str, name: str) -> bytes | None:
-        """The entry's data; None if there is none that is whole."""
+        """Return the entry's data; None if it is absent or damaged."""
         if self.why_not is not None:
             return None
         try:
@@ -90,7 +91,7 @@ class CacheDirectory:
         return data
 
     def put(self, kind: str, name: str, data: bytes) -> None:
-        """Keep an entry, if that is possible."""
+        """Store an entry, if possible."""
         if self.why_not is not None:
             return
         path = self._path(kind, name)
@@ -108,7 +109,7 @@ class CacheDirectory:
         self._count(len(data))
 
     def _count(self, size: int) -> None:
-        """Look at the total size at the first entry, and whenever it may have grown by a tenth."""
+        """Count the total size at the first entry, and again when it may have grown by a tenth."""
         with self._lock:
             self._unchecked += size
             if self._unchecked < self._limit / 10:
@@ -117,7 +118,7 @@ class CacheDirectory:
         self.trim()
 
     def trim(self) -> None:
-        """Remove what was used least recently, until a tenth of the limit is free again."""
+        """Remove the least recently used entries until a tenth of the limit is free again."""
         entries = self._entries()
         total = sum(size for _, size, _ in entries)
         if total <= self._limit:
@@ -135,7 +136,7 @@ class CacheDirectory:
         return len(entries), sum(size for _, size, _ in entries)
 
     def _entries(self) -> list[tuple[float, int, str]]:
-        """(last use, size, path) of all files, among them what writers that died left behind."""
+        """Return (last use, size, path) of all files, including those of writers that died."""
         found = []
         if self.directory is None:
             return found
@@ -164,7 +165,7 @@ def store() -> CacheDirectory:
 
 
 def key(identity: str) -> str:
-    """The name of what `identity` leads to on this processor with this generator."""
+    """Return the name of the entry for `identity` on this processor with this generator."""
     digest = hashlib.blake2b(_circumstances(), digest_size=20)
     digest.update(identity.encode())
     return digest.hexdigest()
@@ -172,7 +173,7 @@ def key(identity: str) -> str:
 
 @cache
 def _circumstances() -> bytes:
-    """A digest of what code depends on besides its identity."""
+    """Return a digest of everything besides its identity that code depends on."""
     import llvmlite
     import llvmlite.binding as llvm
 
@@ -196,7 +197,7 @@ _answers: dict[str, Any] = {}
 
 
 def recall(question: str) -> Any | None:
-    """The answer that this process or an earlier one measured; None if nobody did.
+    """Return the answer that this process or an earlier one measured; None if there is none.
 
     question: all that the answer depends on (shapes, candidates, threads) but the processor
     """

@@ -1,10 +1,9 @@
 """Choose kernels by measured cost. In: several ways to do the same work. Out: the fastest here.
 
-A way is a list of kernel calls on named buffers. Each is run on this machine once per shape and
-thread count; what was found is remembered in this process and in the cache on disk. Ways that an
-estimate rules out should not be offered: measuring them is what a cold start has to wait for.
-With `strict` accuracy nothing is measured: two processes must choose alike, and the first way is
-the likely best.
+A way is a small plan. Each way is timed on this machine once per shape and thread count; the times
+are kept in this process and in the cache on disk. Callers should not offer ways that an estimate
+rules out, because a cold start waits for the timing. With `strict` accuracy nothing is timed, so
+that two processes choose alike: the first way, which should be the likely best, is taken.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ from headrace.devices.target import host
 __all__ = ["Choice", "fastest", "noting", "trial_plan"]
 
 _ROUNDS = 3
-_MOST_ROUNDS, _SECONDS = 100, 0.01  # for kernels that are over soon, which anything disturbs
-_PATIENCE = 0.04  # how many seconds to wait for a round that nobody disturbs
+_MOST_ROUNDS, _SECONDS = 100, 0.01  # for short kernels, whose times vary most
+_PATIENCE = 0.04  # seconds to wait for an undisturbed round
 _ALONE = 0.9
-_REUSED = 1 << 20  # bytes: memory of smaller arenas was used before, that of larger ones is zero
-_NUMBERS = 0x3F  # bytes that are numbers below 1 in every format; what is tiny would be slow
+_REUSED = 1 << 20  # bytes: smaller arenas reuse memory, larger ones are fresh zero pages
+_NUMBERS = 0x3F  # bytes that are numbers below 1 in every format; denormal numbers would be slow
 
 
 def trial_plan(calls: Sequence[tuple[Any, tuple[str, ...]]], sizes: Mapping[str, int]) -> Plan:
@@ -51,8 +50,8 @@ def trial_plan(calls: Sequence[tuple[Any, tuple[str, ...]]], sizes: Mapping[str,
 
 @dataclass(frozen=True)
 class Choice:
-    """Which way was chosen for `key`, of those that `kernels` has the kernels of. `seconds`: what
-    each took where it was timed; empty if none was.
+    """The way that was chosen for `key`. `kernels`: the kernels of all ways, by name. `seconds`:
+    the time of each way; empty if none was timed.
     """
 
     key: str
@@ -77,7 +76,7 @@ def noting(choices: list[Choice]) -> Iterator[None]:
 
 
 def fastest(key: str, ways: Mapping[str, Callable[[], Plan]], threads: int) -> str:
-    """The name of the fastest way to do what `key` describes."""
+    """Return the name of the fastest way to do the work that `key` describes."""
     names: Sequence[str] = list(ways)
     if len(names) == 1:
         return names[0]
@@ -98,8 +97,8 @@ def fastest(key: str, ways: Mapping[str, Callable[[], Plan]], threads: int) -> s
 
 
 def _race(ways: Mapping[str, Plan], threads: int) -> dict[str, float]:
-    """The seconds of each way. They run in turn, so that what disturbs the machine disturbs them
-    all; longer, if one was never left alone.
+    """Return the seconds of each way. The ways run in turn, so that other load on the machine slows
+    all of them; there are more rounds while some way has had no undisturbed one.
     """
     clusters = {name: NativeCluster(plan, threads) for name, plan in ways.items()}
     best = dict.fromkeys(clusters, _Round(float("inf"), 0.0))
@@ -126,7 +125,7 @@ class _Round(NamedTuple):
     running: float
 
     def alone(self, threads: int) -> bool:
-        """Whether nobody else has used the threads' processors meanwhile."""
+        """Return whether no other process used the threads' processors during the run."""
         return self.running > _ALONE * threads * self.seconds
 
 

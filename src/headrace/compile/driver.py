@@ -1,16 +1,16 @@
 """Run a compiled cluster. In: a Plan. Out: a `NativeCluster`, whose `run` is one native call.
 
-A cluster is loaded once and run by any number of threads: each run takes an *instance*, which has
-an arena, scratch memory, task counters and argument tables of its own. One instance waits idle
-between runs (more if they are small); there are never more than the machine has use for, and
-threads beyond that wait for their turn. Constants are shared.
+A cluster is loaded once and run by any number of threads. Each run takes an *instance*, which has
+its own arena, scratch memory, task counters and argument tables. One idle instance is kept between
+runs (more if they are small). There are never more instances than the machine can use; further
+threads wait for one. Constants are shared.
 
-State: the idle instances and, weakly, all that live: one that is lost to an exception in an
-unlucky moment is simply collected. Invariants: an instance is used by one run at a time; after a
-fork the child's runs have a team of one thread; a step that was cancelled or interrupted leaves
-its outputs and the variables that it writes half-written, and the cluster ready for the next run.
-Lists that grow have in an instance the room that was ever needed: a run that needs more ends with
-`Full`, and whoever wanted it begins anew.
+State: the idle instances and, weakly, all instances; one that is lost to an exception is garbage
+collected. Invariants: an instance is used by one run at a time; after a fork the child's runs have
+a team of one thread; a step that was cancelled or interrupted leaves its outputs and the variables
+that it writes half written, and the cluster ready for the next run. In an instance, a list that
+grows has room for the most rows that were ever needed. A run that needs more raises `Full`, and the
+caller runs the step again.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ from headrace.devices.target import host
 
 __all__ = ["Fault", "Full", "NativeCluster"]
 
-_KEPT_BELOW = 2**24  # idle instances of so many bytes are kept, larger ones but for one dropped
+_KEPT_BELOW = 2**24  # bytes: idle instances of smaller arenas are kept, of larger ones only one
 _FIRST_ROWS = 16  # of lists that grow, ..
 _GROWTH = 4  # .. each time by this factor
-_HOLDS_GIL = 16  # so many small calls are quicker than letting go of the GIL and taking it again
+_HOLDS_GIL = 16  # this many small calls take less time than releasing and retaking the GIL
 _C_CONTIGUOUS, _ALIGNED, _WRITEABLE = 0x1, 0x100, 0x400
 
 
 class _Expected(NamedTuple):
-    """What an array of the caller must be."""
+    """The properties that an array of the caller must have."""
 
     what: str
     dtype: np.dtype
@@ -73,7 +73,7 @@ class NativeCluster:
         limits: Sequence[tuple[int, int]] = (),
         device: Device | None = None,
     ) -> None:
-        """Load a plan; compile those of its kernels that were never compiled.
+        """Load a plan; compile its kernels that are not in the cache.
 
         threads: the size of its team; as many as OpenMP has if None
         limits: (input, limit): inputs that hold indices, all of which must be in [0, limit)
@@ -111,10 +111,12 @@ class NativeCluster:
     ) -> None:
         """Run one step: read inputs, fill outputs, update variables in place.
 
-        ValueError or TypeError: an array isn't what the plan expects, and nothing was run;
-        MemoryError: there is no room for another instance; Full: a list had too few rows, and will
-        have more in the next run; Fault: an index is wrong, or a kernel found that something is.
-        The current cancellation's error ends it at its next call.
+        Raises:
+          ValueError, TypeError: an array isn't what the plan expects; nothing was run.
+          MemoryError: there is no room for another instance.
+          Full: a list had too few rows; the next run has more.
+          Fault: an index is out of range, or a kernel reports another error.
+          The current cancellation's error, at the next call after it was set.
         """
         wanted = self._counts
         if len(inputs) != wanted[0] or len(outputs) != wanted[1] or len(variables) != wanted[2]:
@@ -148,8 +150,8 @@ class NativeCluster:
         outputs: Sequence[np.ndarray],
         variables: Sequence[np.ndarray],
     ) -> list[tuple[Call, float]]:
-        """Run one step and say how many seconds each call took. Calls without a barrier between
-        them overlap; their times are those of one thread.
+        """Run one step; return the calls with the seconds that each took. Calls without a barrier
+        between them overlap; their times are those of one thread.
         """
         instance = self._another()
         arrays = self._fitting([*inputs, *outputs, *variables])
@@ -160,21 +162,21 @@ class NativeCluster:
         instance.words[Header.TIMED] = 0
         if status is not None:
             raise _failure(status)
-        # Threads end their shares of calls that overlap in any order.
+        # The threads' shares of calls that overlap end in any order.
         ends = np.maximum.accumulate(instance.ends().astype(np.float64))
         ticks = np.diff(ends, prepend=float(instance.words[Header.STARTED]))
         self._give_back(instance)
         return list(zip(self.plan.calls, ticks * (elapsed / ticks.sum()), strict=True))
 
     def fill(self, byte: int) -> None:
-        """Fill the memory of idle instances, for runs whose results nobody wants."""
+        """Fill the memory of idle instances, for runs that are only timed."""
         for instance in self._idle:
             instance.fill(byte)
 
     # -- Instances -------------------------------------------------------------------------------
 
     def _another(self) -> _Instance:
-        """An instance for a run that found none idle: made now, or waited for."""
+        """Return an instance for a run that found none idle: make one, or wait for one."""
         if self._refusal is not None:
             raise errors.UnavailableError(None, None, self._refusal)
         with self._lock:
@@ -189,14 +191,14 @@ class NativeCluster:
                     return instance
                 self._waiting += 1
                 try:
-                    # With a limit, for an instance lost to an exception tells nobody that it went.
+                    # With a limit, because an instance lost to an exception never notifies waiters.
                     self._changed.wait(1.0)
                 finally:
                     self._waiting -= 1
 
     def _grow(self, instance: _Instance) -> bool:
-        """Let lists have more rows from now on, if those of a run that failed were too few; returns
-        whether that is so.
+        """If a failed run had too few rows in a list, give lists more from now on; return whether
+        it had.
         """
         full = {i: int(words[0]) for i, words in instance.lists.items() if words[1]}
         with self._lock:
@@ -207,7 +209,7 @@ class NativeCluster:
     def _give_back(self, instance: _Instance) -> None:
         lists = instance.lists
         if lists and any(words[0] < self.rows[i] for i, words in lists.items()):
-            return  # the next run will need the room that it hasn't
+            return  # too small for the next run
         self._idle.append(instance)
         if self._waiting or len(self._idle) > self._keep:
             with self._lock:
@@ -218,7 +220,7 @@ class NativeCluster:
                         self._idle.pop()
 
     def _after_fork(self) -> None:
-        """In the child: no other thread lives, and OpenMP's team doesn't either."""
+        """Adapt to a forked child, in which neither other threads nor OpenMP's team exist."""
         self._lock = RLock()
         self._changed = threading.Condition(self._lock)
         self._waiting = 0
@@ -240,16 +242,16 @@ class NativeCluster:
         return f"the cluster takes ({wanted}) inputs, outputs and variables, not ({found})"
 
     def _fitting(self, arrays: list[Any]) -> list[np.ndarray]:
-        """The arrays as the driver wants them: those that can be are converted, others refused."""
+        """Return the arrays in the form that the driver needs; convert them, or raise."""
         return [_fit(a, e) for a, e in zip(arrays, self._expected, strict=True)]
 
 
 class Fault(Exception):
-    """A kernel found something wrong that the native code has no words for."""
+    """A kernel found an error that native code cannot describe."""
 
 
 class Full(Fault):
-    """A list had no room for another row; from now on it has."""
+    """A list had no room for another row; the next run has more room."""
 
 
 def _failure(status: int) -> Exception:
@@ -389,13 +391,13 @@ def _table(rows: Sequence[tuple[int, ...]], words: int) -> np.ndarray:
 
 
 def _starts(rows: Sequence[PhaseCall], phases: Sequence[Phase], calls: int) -> dict[int, int]:
-    """The phases that calls begin, and the one behind the last."""
+    """Return the first phase of each call, and the end of the last."""
     found = {rows[p.first].call: i for i, p in reversed(list(enumerate(phases)))}
     return {**found, calls: len(phases)}
 
 
 def _list(buffer: Buffer, rows: int, block: Callable[[int], np.ndarray]) -> np.ndarray:
-    """Memory for rows; the words of its header, which keep it alive."""
+    """Allocate memory for rows; return the words of its header, which keep it alive."""
     words = block(HEADER + rows * buffer.size)[:HEADER].view(np.int64)
     words[:2] = rows, 0
     return words
@@ -406,7 +408,7 @@ def _takes_long(calls: Sequence[Call]) -> bool:
 
 
 def _functions(calls: Sequence[Call]) -> list[int]:
-    """The kernels' addresses; 0 for foreign calls, which are bound per instance."""
+    """Return the kernels' addresses; 0 for foreign calls, which are bound per instance."""
     found: dict[Any, int] = {}
     for kind in (words.TEAM, words.ALONE):
         specs = list(dict.fromkeys(c.kernel for c in calls if kind_of(c) == kind))
@@ -415,8 +417,8 @@ def _functions(calls: Sequence[Call]) -> list[int]:
 
 
 def _scratch(calls: Sequence[Call], threads: int) -> tuple[list[int], int]:
-    """Where each call's scratch lies, and the size of the block. Calls with a barrier between them
-    use the same bytes; those without run side by side.
+    """Return the offset of each call's scratch memory, and the size of the block. Calls with a
+    barrier between them share bytes; calls without one run at the same time and do not.
     """
     offsets, size, at = [], 0, 0
     for call in calls:
@@ -431,7 +433,7 @@ def _scratch(calls: Sequence[Call], threads: int) -> tuple[list[int], int]:
 
 
 def _positions(plan: Plan) -> dict[int, int]:
-    """Which of the caller's arrays (inputs, then outputs, then variables) a buffer is."""
+    """Return the position of each buffer among the caller's arrays: inputs, outputs, variables."""
     start, positions = 0, {}
     for kind in ("input", "output", "variable"):
         found = {i: b.index for i, b in enumerate(plan.buffers) if b.kind == kind}
@@ -477,7 +479,7 @@ def _limit(position: int, expected: _Expected, limit: int) -> tuple[int, int, in
 
 
 def _fit(array: Any, expected: _Expected) -> np.ndarray:
-    """The array, or a plain and contiguous one of its value if that will do."""
+    """Return the array, or an equal contiguous one of the plain type if that is enough."""
     what, dtype, size, written = expected
     if not isinstance(array, np.ndarray | np.generic):
         raise TypeError(f"{what} must be an array, not {type(array).__name__}")
@@ -537,14 +539,14 @@ def _method(words: np.ndarray) -> Any:
     make = ctypes.pythonapi.PyCFunction_NewEx
     make.restype = ctypes.py_object
     make.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.py_object]
-    # The method points into its definition, and keeps it alive as its "module": threads that ask
-    # for the first definition at the same time make several, of which the cache keeps one.
+    # The method points into its definition and keeps it alive as its "module": threads that ask for
+    # the first definition at the same time make several, and the cache keeps only one.
     definition = _definition()
     return make(ctypes.addressof(definition), words, definition)
 
 
 def _check_layout() -> None:
-    """See that objects are laid out in memory as the driver takes them to be."""
+    """Check that objects have the memory layout that the driver assumes."""
     probe = np.zeros((3, 5), np.float32)
 
     def field(offset: int, type: Any) -> int:

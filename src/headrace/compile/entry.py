@@ -3,24 +3,24 @@
 One function serves all clusters: `enter`, a Python method (METH_FASTCALL) whose arguments are the
 arrays of a step and whose `self` is an array of words, the *header* of an instance of a cluster
 (see `words.Header`). It checks each array against what the plan expects, puts the arrays' addresses
-where the kernels look for them, lets go of the GIL if the header says so, and runs the calls, as
-rows of phases (see `phases`):
+where the kernels look for them, releases the GIL if the header says so, and runs the calls in
+phases (see `phases`):
 
     segment of kind TEAM      by a team of threads that share the segment's phases (see `team`)
     segment of kind ALONE     small kernels, by the calling thread
     segment of kind FOREIGN   `i64 f(user, args)` by the calling thread; other than 0 is a failure
     segment of kind JUMP      go on at another segment
 
-A jump may also stand among the phases of a segment. If it has a flag, it's followed only when that
-is 0; task counters begin anew, for loops; a fault ends the step there.
+A segment may also contain jumps between its phases. A jump with a flag is taken only when the flag
+is 0. At a jump the task counters are reset, for loops, and a fault ends the step.
 
-It returns None; or a number, the status of a step that did not end (a refused array is FIRST_ARRAY
-plus its position, OUTSIDE an index that is none, a foreign call's failure the negative number that
-it returned); or an exception that a signal's handler raised.
+It returns None, or the status of a step that did not complete, or raises an exception of a signal's
+handler. The status is FIRST_ARRAY plus the position of a refused array, OUTSIDE for an index out of
+range, or the negative number that a foreign call returned.
 
-Before each phase that takes longer, whoever publishes it looks at the cancel word. Only the calling
-thread can let Python handle its signals: it does so now and then, while it holds no share, and
-Ctrl-C stops a step of many seconds at the next phase.
+Before each long phase, the thread that publishes it looks at the cancel word. Only the calling
+thread can let Python handle signals: it does so at intervals, while it has no share, so that Ctrl-C
+stops a long step at the next phase.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def _step(module: Module, team: TeamFunctions) -> Function:
         is_foreign = f.icmp("eq", kind, FOREIGN)
         f.when(is_foreign, lambda: call_foreign(first, end), lambda: call_team(kind, first))
         following = f.add(number, 1)
-        # A step that has ended can't be stopped any more.
+        # A step that has ended can no longer be stopped.
         f.when(f.icmp("ne", following, count), lambda: pause(end))
         return f.select(is_stopped(f, header), count, following)
 

@@ -1,10 +1,10 @@
-"""Calls of other people's native code from a plan. In: a spec. Out: a bound C function.
+"""Calls of foreign native code from a plan. In: a spec. Out: a bound C function.
 
-A foreign spec stands in a plan where a kernel's would. It has `arguments` and `scratch(threads)` as
-kernels do, and `bind(threads)`, which gives an instance `i64 function(void* user, void** args)` and
-its user data. It's called by one thread, between the team's regions, and may use threads of its
-own; args are the addresses of the arguments, then scratch. It returns 0, or a negative number if
-it failed.
+A foreign spec takes the place of a kernel's spec in a plan. It has `arguments` and
+`scratch(threads)` as kernels do, and `bind(threads)`, which gives an instance `i64 function(void*
+user, void** args)` and its user data. One thread calls it, while the team is idle; it may use
+threads of its own. args are the addresses of the arguments, then scratch. It returns 0, or a
+negative number if it failed.
 
 Here are oneDNN's products, and `Chain`, on which its other primitives can be built. `check` raises
 `Unsupported` if oneDNN has no such primitive, or isn't there.
@@ -40,7 +40,7 @@ class Bound:
 
 
 class Foreign(Protocol):
-    """What a foreign spec offers (see above)."""
+    """The interface of a foreign spec (see above)."""
 
     @property
     def arguments(self) -> tuple[str, ...]: ...
@@ -56,7 +56,7 @@ def multiplies(target: Target, precision: str) -> bool:
 
 
 def can(spec: Any) -> bool:
-    """Whether oneDNN is there and does it."""
+    """Return whether oneDNN is available and has the primitive."""
     try:
         spec.check()
     except library.Unsupported:

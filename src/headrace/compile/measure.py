@@ -1,7 +1,7 @@
-"""How fast this machine is. Out: operations and bytes per second, the best of a few attempts.
+"""Measure how fast this machine is. Out: operations and bytes per second, the best of a few runs.
 
-The roofs of the roofline: no kernel computes faster than `peak_flops` or streams faster than
-`bandwidth`, so these are what a kernel's own figures are to be compared with.
+These are the roofs of the roofline model: no kernel computes faster than `peak_flops` or streams
+faster than `bandwidth`, so a kernel's own figures are compared with them.
 """
 
 from __future__ import annotations
@@ -106,8 +106,9 @@ def peak_flops(threads: int) -> float:
 
 
 def bandwidth(threads: int) -> float:
-    """Bytes read and written per second in arrays that fit no cache: by a copy past the caches or
-    an update in place, whichever moves more (writes to what was just read can be the cheaper)."""
+    """Bytes read and written per second in arrays that fit no cache: by a non-temporal copy or by
+    an update in place, whichever moves more (writing lines that were just read can be cheaper).
+    """
     size, lanes = 2**24, host().lanes()
     arrays = [native.aligned(4 * size, np.float32) for _ in range(3)]
     for array in arrays:
@@ -126,7 +127,7 @@ def product_flops() -> float:
 
 
 def _best(run: Callable[[], object], attempts: int = 7) -> float:
-    """Seconds of the quickest run: what others do on the machine only ever adds."""
+    """Seconds of the quickest run: other load on the machine can only slow a run."""
     best = float("inf")
     for _ in range(attempts):
         start = time.perf_counter()

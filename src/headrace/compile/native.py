@@ -1,11 +1,12 @@
-"""From text to machine code in this process. In: LLVM assembly. Out: addresses of functions.
+"""Compile and link code in this process. In: LLVM assembly. Out: addresses of functions.
 
-A *unit* of code is a module with one external function. It has an identity, a string from which
-its text follows (a kernel's is the repr of its spec); a unit is compiled once per process, and
-found again on disk by later ones (see `cache`).
+A *unit* of code is a module with one external function. Its identity is a string that determines
+its text (for a kernel, the repr of its spec). A unit is compiled once per process, and later
+processes find it on disk (see `cache`).
 
 State: `_addresses` of linked units and the engines that hold their machine code, for the life of
-the process, under `_lock`. A fork waits for the lock, so that a child never finds LLVM half-way.
+the process, under `_lock`. A fork waits for the lock, so that a child never inherits LLVM in the
+middle of an operation.
 """
 
 from __future__ import annotations
@@ -73,8 +74,8 @@ def why_not() -> str | None:
 
 @once
 def available() -> bool:
-    """Whether clusters can be compiled. What is missing for that, or for their full speed, is
-    said once, in one line.
+    """Return whether clusters can be compiled. What is missing for that, or for full speed, is
+    logged once, in one line.
     """
     reason = why_not()
     if reason is not None:
@@ -89,8 +90,8 @@ def _llvm() -> Any:
     """The LLVM library, prepared once per process."""
     import llvmlite.binding as llvm
 
-    # The machine scheduler hoists the broadcasts of a GEMM kernel and spills them: three times
-    # slower. Our code comes in the order in which it should run.
+    # The machine scheduler hoists the broadcasts of a GEMM kernel and spills them, which is three
+    # times slower. Our code is already in the order in which it should run.
     llvm.set_option("headrace", "-enable-misched=0")
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
@@ -115,11 +116,11 @@ def machine_of(target: Target) -> tuple[str, str]:
 
 @ctypes.CFUNCTYPE(None)
 def _nothing() -> None:
-    """In the place of OpenMP where there is none: a team of one has nobody to wait for."""
+    """The barrier where there is no OpenMP: a team of one thread has nothing to wait for."""
 
 
 def define(name: str, function: Any, llvm: Any = None) -> None:
-    """Let generated code call a C function by a name."""
+    """Define a name by which generated code calls a C function."""
     address = ctypes.cast(function, ctypes.c_void_p).value
     assert address is not None
     (llvm or _llvm()).add_symbol(name, address)
@@ -129,7 +130,7 @@ def define(name: str, function: Any, llvm: Any = None) -> None:
 
 
 def assemble(text: str, target: Target | None = None, jit: bool = True) -> bytes:
-    """Compile a module to an object file. Threads that do so at once don't wait for each other."""
+    """Compile a module to an object file. Several threads can do so at the same time."""
     llvm = _llvm()
     target = target or host()
     context = llvm.create_context()
@@ -148,8 +149,8 @@ def assemble(text: str, target: Target | None = None, jit: bool = True) -> bytes
 
 
 def _emit_object(machine: Any, module: Any) -> bytes:
-    """What machine.emit_object does, but not under llvmlite's one lock for all of LLVM: modules in
-    contexts of their own may be compiled at the same time.
+    """Do what machine.emit_object does without llvmlite's global lock: modules in contexts of their
+    own may be compiled at the same time.
     """
     emit = _unlocked("LLVMPY_TargetMachineEmitToMemory")
     message = ctypes.c_char_p()
@@ -211,8 +212,8 @@ def _load(objects: Sequence[bytes], symbols: Sequence[str]) -> dict[str, int]:
 
 
 def link(units: Mapping[str, Callable[[str], str]]) -> list[int]:
-    """Addresses of units of code. In: by identity, functions from a symbol to the unit's text,
-    called only for units that neither this process nor the disk has.
+    """Return the addresses of units of code. `units` gives, by identity, functions from a symbol to
+    the unit's text; they are called only for units that are neither in this process nor on disk.
     """
     with _lock:
         missing = [name for name in units if name not in _addresses]
@@ -235,18 +236,18 @@ def _symbol(key: str) -> str:
 
 
 def _assemble_all(texts: Iterable[tuple[str, str]]) -> Iterator[tuple[str, bytes]]:
-    """Compile named texts on all cores, the first while the next ones are still written."""
+    """Compile named texts on all cores, the first while the next ones are still generated."""
     pool = ThreadPoolExecutor(host().cores)
     try:
         pending = [(name, pool.submit(assemble, text)) for name, text in texts]
         for name, result in counted("generating code", pending):
             yield name, result.result()
-    finally:  # after Ctrl-C, what has not begun is not waited for
+    finally:  # after Ctrl-C, don't wait for jobs that have not begun
         pool.shutdown(cancel_futures=True)
 
 
 def addresses(specs: Sequence[Kernel], *, serial: bool = False) -> list[int]:
-    """The kernels' addresses; what is not compiled yet is compiled, on all cores.
+    """Return the kernels' addresses; compile those that are missing, on all cores.
 
     serial: kernels for one thread, without barriers and atomic counters
     """
@@ -262,7 +263,7 @@ def addresses(specs: Sequence[Kernel], *, serial: bool = False) -> list[int]:
 
 
 def code_size(spec: Kernel, *, serial: bool = False) -> int:
-    """The bytes of a kernel's machine code; it's compiled if nobody has kept it."""
+    """Return the bytes of a kernel's machine code; compile it if it isn't cached."""
     llvm = _llvm()
     identity = ("serial " if serial else "") + repr(spec)
     key = cache.key(identity)
@@ -277,8 +278,8 @@ def code_size(spec: Kernel, *, serial: bool = False) -> int:
 
 
 def run_team(function: int, pointers: Sequence[int]) -> None:
-    """Run a kernel without meetings by its address on a table of pointers, with all threads that
-    there are.
+    """Run a kernel without meetings, given by its address, on a table of pointers with all
+    available threads.
     """
     table = (ctypes.c_uint64 * len(pointers))(*pointers)
     found = openmp.library()
@@ -327,8 +328,8 @@ def prepared_kernel(spec: Kernel, arrays: Sequence[np.ndarray], threads: int = 2
 
 
 def _team_body(symbol: str) -> str:
-    """What each thread of a parallel region runs: the kernel at data[0] with arguments data[1], in
-    as many parts as data[2] says, with a barrier between them.
+    """Write the body of a parallel region: each thread runs the kernel at data[0] with the
+    arguments data[1], in data[2] parts with a barrier between them.
     """
     from headrace.compile.emit import I32, I64, PTR, VOID, Module, Reg
 

@@ -1,9 +1,9 @@
-"""Loop programs to machine code. In: a kernel's team and a verified program. Out: its body.
+"""Generate the code of loop programs. In: a kernel's team and a verified program. Out: its body.
 
-A value inside a vector loop is a tuple of registers, one per unrolled copy; a value that is the
-same for all of them is a tuple of one, and a scalar where it's the same in all lanes. Leftovers
-have constant counts (a range is cut into blocks that are multiples of what a loop does at once), so
-that every variant of a loop's body is straight code.
+A value inside a vector loop is a tuple of registers, one per unrolled copy. A value that is the
+same for all copies is a tuple of one register, which is a scalar if it's the same in all lanes.
+Ranges are cut into blocks that are multiples of a loop's step, so leftovers have constant counts
+and every variant of a loop's body is straight-line code.
 """
 
 from __future__ import annotations
@@ -77,15 +77,15 @@ def _between_barriers(program: Body) -> list[Body]:
 
 @dataclass(frozen=True)
 class _Lanes:
-    """Where code is inside a vector loop: over which variable, how many lanes and copies, along
-    which variable the copies go ("": they follow each other), and which lanes count.
+    """The vector loop around the code: its variable, the numbers of lanes and copies, the variable
+    along which the copies go ("": they follow each other), and the active lanes.
     """
 
     variable: str
     lanes: int
     copies: int
     across: str
-    count: int  # lanes that count, of the only copy if that's fewer than all
+    count: int  # active lanes of the only copy, if fewer than all
 
 
 @dataclass(frozen=True)
@@ -194,8 +194,8 @@ class _Generator:
     def _blocks(
         self, s: For, step: int, once: Callable[[Operand], None], left: Callable[[int, int], None]
     ) -> None:
-        """Run once(i) for each whole step of a range, then left(i, count) for what is left of it,
-        whose count is known beforehand.
+        """Run once(i) for each whole step of a range, then left(i, count) for the remainder, whose
+        count is known at compile time.
         """
         f, names = self.f, changed(s.body)
         if isinstance(s.stop, int):
@@ -276,7 +276,7 @@ class _Generator:
         return f.offset(at, index.constant, type)
 
     def _strides(self, index: Affine) -> tuple[int, int]:
-        """How far an address moves from lane to lane, and from copy to copy."""
+        """Return the distances of an address from lane to lane and from copy to copy."""
         at = self.inside
         if at is None:
             return 0, 0
@@ -284,7 +284,7 @@ class _Generator:
         return lane, index.coefficient(at.across) if at.across else lane * at.lanes
 
     def _mask(self) -> Reg | None:
-        """Which lanes count; None if all do."""
+        """Return the mask of active lanes; None if all are."""
         at = self.inside
         if at is None or at.count == at.lanes:
             return None
@@ -440,7 +440,7 @@ class _Generator:
         self.totals[s.total] = replace(total, copies=tuple(copies))
 
     def _kept(self, fresh: Sequence[Reg], old: Sequence[Reg]) -> Value:
-        """The new state where lanes count, else the old one."""
+        """Return the new state in active lanes, the old one in others."""
         mask = self._mask()
         if mask is None:
             return tuple(fresh)

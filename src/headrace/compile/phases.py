@@ -1,9 +1,9 @@
-"""What a team does between two meetings. In: calls. Out: rows, and phases that consist of them.
+"""Divide calls into phases, between which a team meets. In: calls. Out: rows, and phases of rows.
 
-A *row* is what the driver calls at a time: a call, or what one does after one of its kernel's own
-meetings. The rows of a *phase* don't depend on each other: calls without a barrier between them,
-and their first parts come before all of their second ones. A jump is a phase by itself, as a
-foreign call is; a loop's first call begins a phase, since jumps lead to phases.
+A *row* is one native call by the driver: a call of the plan, or the part of one that follows one of
+its kernel's own meetings. The rows of a *phase* don't depend on each other: they are calls without
+a barrier between them, and all first parts come before all second ones. A jump or a foreign call is
+a phase by itself. A loop's first call begins a phase, since the targets of jumps are phases.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class PhaseCall:
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """rows: numbers of the first row and of the one behind the last. target: the call that a jump
-    leads to.
+    """rows: the numbers of the first row and of the one after the last. target: the call that a
+    jump leads to.
     """
 
     how: How
@@ -43,8 +43,8 @@ class Phase:
 def phases_of(
     calls: Sequence[Call], starts: Collection[int]
 ) -> tuple[list[PhaseCall], list[Phase]]:
-    """All rows in the order in which they are run, and the phases that they are divided into.
-    `starts`: calls that begin a phase in any case.
+    """Return all rows in the order in which they run, and the phases that they are divided into.
+    `starts`: calls that always begin a phase.
     """
     rows: list[PhaseCall] = []
     phases: list[Phase] = []
@@ -72,7 +72,7 @@ def _groups(calls: Sequence[Call], starts: Collection[int]) -> list[list[int]]:
 
 
 def _meetings(call: Call) -> int:
-    """A small kernel, as it is compiled for one thread, does all at once."""
+    """Return a call's meetings; a small kernel, which is compiled for one thread, has none."""
     return meetings_of(call.kernel) if kind_of(call) == words.TEAM else 0
 
 

@@ -1,6 +1,7 @@
-"""Pointwise programs on registers. In: a program and its inputs. Out: its outputs.
+"""Generate the code of pointwise programs. In: a program and its inputs in registers. Out: its
+outputs in registers.
 
-How a value of each type lives in memory and in a register:
+The form of a value of each type in memory and in a register:
 
     bool                 memory: one byte, 0 or 1     register: i1
     integers             the same; signedness is in the instruction, not in the type
@@ -9,8 +10,8 @@ How a value of each type lives in memory and in a register:
 
 Arithmetic on the two narrow floating types is float32's. It's rounded to the narrow type, ties to
 even, where a value is stored or cast, not after every step: a fused program is a little more exact
-than the same ops one by one. Everything else is what NumPy computes: integers wrap around, max and
-min hand on NaNs, float32 and float64 arithmetic is rounded once per step.
+than the same ops one by one. Everything else equals NumPy: integers wrap around, max and min
+propagate NaNs, float32 and float64 arithmetic is rounded once per step.
 """
 
 from __future__ import annotations
@@ -159,7 +160,7 @@ def emit_steps(
     steps: Sequence[int],
     indices: Sequence[Reg] = (),
 ) -> None:
-    """Write some of the steps, in order; `values` has what they need and gets what they give."""
+    """Write some of the steps, in order; read their operands from `values` and add their results."""
     first = len(program.inputs)
     often = _used_often(program)
     chains = _chains(program, steps) if often else {}
@@ -181,7 +182,7 @@ def emit_steps(
 
 
 def _used_often(program: Pointwise) -> set[str]:
-    """Long opcodes that are called as functions: code for each use would take long to compile."""
+    """Return the long opcodes to call as functions: inlining every use would be slow to compile."""
     counts: dict[str, int] = {}
     for step in program.steps:
         if step.opcode in _LONG and step.dtype in _FLOATING:
@@ -190,8 +191,8 @@ def _used_often(program: Pointwise) -> set[str]:
 
 
 def _chains(program: Pointwise, steps: Sequence[int]) -> dict[int, int]:
-    """Runs of a long opcode, each of the one before and of no interest to anybody else, that are
-    long enough for a loop: the numbers of their first and last steps.
+    """Return the chains of a long opcode, in which each step is the only reader of the one before,
+    that are long enough for a loop: the numbers of their first and last steps.
     """
     reads = Counter(i for s in program.steps for i in s.operands)
     reads.update(program.outputs)
@@ -296,8 +297,8 @@ def _cast_float(f: Function, x: Reg, source: str, target: str) -> Reg:
 
 
 def _sticky(f: Function, x: Reg) -> Reg:
-    """A float64 cut to the bits of a float32, the last of which says whether any were lost: then
-    rounding it once more to a narrower type is the same as rounding once.
+    """Return a float64 cut to the bits of a float32, the last of which tells whether any set bit
+    was lost ("sticky"): rounding that to a narrower type equals rounding once.
     """
     bits = f.convert("bitcast", x, I64.of(x.type.lanes))
     rest = f.and_(bits, (1 << 29) - 1)
@@ -358,7 +359,7 @@ def _rounds(name: str) -> Code:
 
 
 def _is_number(x: Reg) -> bool:
-    """Whether this is a constant that isn't NaN."""
+    """Return whether an operand is a constant that isn't NaN."""
     return not x.text.startswith("%") and "0x7FF8" not in x.text
 
 
@@ -411,7 +412,7 @@ def _power_integer(f: Function, x: Reg, y: Reg) -> Reg:
 
 
 def _floored(f: Function, x: Reg, y: Reg) -> tuple[Reg, Reg]:
-    """x / y rounded down, and what is left of x."""
+    """Return x / y rounded down, and the remainder."""
     quotient, left = f.wrapping("sdiv", x, y), f.wrapping("srem", x, y)
     below = f.and_(f.icmp("ne", left, 0), f.icmp("slt", f.xor(left, y), 0))
     one_less = f.wrapping("sub", quotient, f.const(1, x.type))

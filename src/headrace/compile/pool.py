@@ -1,9 +1,10 @@
-"""Helpers: threads that join whoever runs a step. In: how many are wanted. Out: their words.
+"""The pool of helper threads, which join the thread that runs a step. In: the number of threads.
+Out: the pool's words.
 
-All clusters have them in common (see `team`). They are made when a cluster first has use for them,
-take the affinity of the thread that made them, and stay for the life of the process, asleep when
-there is nothing to do. Nobody depends on them: where the system doesn't give threads, or after a
-fork, whose child has none, a step's own thread does all shares.
+All clusters share the helpers (see `team`). Helpers are made when a cluster first needs them,
+inherit the affinity of the thread that made them, and live as long as the process, asleep when
+there is no work. No step depends on them: where the system gives no threads, or in a forked child,
+the step's own thread does all shares.
 
 State: `_words`, which helpers read as long as they live, and `_helpers`, the words of each, under
 `_lock`.
@@ -34,10 +35,10 @@ _lock = Lock()
 _helpers: list[np.ndarray] = []
 # Microseconds for which threads look for work before they sleep: from one phase to the next, from
 # one step to the next. The MLP of bench/training.py, whose steps take 0.8 ms, is 3 % slower if its
-# helper sleeps between steps. Beside a busy process it's the reverse: a helper that always spins
-# there costs it 15 %, which is why one that spun in vain does so more shortly for a while.
+# helper sleeps between steps. Beside a busy process the opposite holds: a helper that always spins
+# costs 15 % there, so a helper that has spun in vain spins for a shorter time for a while.
 _PHASES, _STEPS = 20, 100
-# What a thread gets for what it does itself.
+# Signals that a thread raises by its own faults; the helpers block all others.
 _OWN_SIGNALS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL}
 
 
@@ -53,25 +54,25 @@ _words = _immortal(PoolWord.SIZE)
 
 
 def spin_between_phases(threads: int) -> int:
-    """For how many ticks of the clock a thread of a team waits awake for the next phase."""
+    """Return for how many ticks of the clock a thread of a team spins before the next phase."""
     return _ticks(_PHASES, threads)
 
 
 def spin_between_steps(threads: int) -> int:
-    """For how many ticks a helper waits awake for the next step."""
+    """Return for how many ticks a helper spins before the next step."""
     return _ticks(_STEPS, threads)
 
 
 def _ticks(microseconds: float, threads: int) -> int:
-    """The ticks of so many microseconds; 0 where threads must not spin: with more of them than
-    there are cores, a thread that spins keeps one from running that has work to do.
+    """Return the ticks of some microseconds; 0 where threads must not spin: if there are more
+    threads than cores, a spinning thread keeps a working one from running.
     """
     return 0 if openmp.is_passive() or threads > host().cores else int(TICKS * microseconds / 2e5)
 
 
 def helpers_for(threads: int) -> int:
-    """The address of the pool's words, after as many helpers were made as a team of so many threads
-    can use.
+    """Start as many helpers as a team of this many threads can use; return the address of the
+    pool's words.
     """
     with _lock:
         while len(_helpers) < threads - 1:
@@ -88,10 +89,10 @@ def helpers_for(threads: int) -> int:
 
 
 def _start(own: np.ndarray) -> int:
-    """Start a helper; returns 0, or the system's number of what went wrong."""
+    """Start a helper; return 0, or the system's error number."""
     (function,) = native.link({"helper": lambda symbol: helper_text(symbol, host())})
     library, thread = ctypes.CDLL(None), ctypes.c_ulong()
-    # Signals are for the threads that Python knows.
+    # Signals are for Python's own threads.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - _OWN_SIGNALS)
     try:
         code = library.pthread_create(
@@ -105,15 +106,15 @@ def _start(own: np.ndarray) -> int:
 
 
 def wait_until_left(header: int) -> None:
-    """Wait until no helper looks at an instance that isn't run any more: those that still do were
-    just kept from seeing that it's over.
+    """Wait until no helper looks at an instance whose run has ended: a helper that was suspended
+    may not have seen the end yet.
     """
     while any(own[HelperWord.INSIDE] == header for own in _helpers):
         time.sleep(0.0002)
 
 
 def _after_fork_in_child() -> None:
-    """In the child there are no helpers, and nothing that they could be looking at."""
+    """Reset the pool: a forked child has no helpers, and nothing that they could look at."""
     global _lock
     _lock = Lock()
     _helpers.clear()

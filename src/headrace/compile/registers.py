@@ -37,7 +37,7 @@ class Type:
 
     @property
     def suffix(self) -> str:
-        """What intrinsics of this type are called: v16f32."""
+        """The suffix of intrinsics of this type: v16f32."""
         name = _SUFFIX[self.element]
         return f"v{self.lanes}{name}" if self.lanes else name
 
@@ -89,7 +89,7 @@ def constants(values: Sequence[float | int], type: Type) -> Reg:
 
 
 def only_lane(mask: Reg) -> int | None:
-    """The lane where a constant mask holds, if that is one only."""
+    """Return the only lane where a constant mask holds; None if there are several or none."""
     held = [lane.split()[-1] for lane in mask.text.strip("<>").split(",")]
     return held.index("1") if mask.text.startswith("<") and held.count("1") == 1 else None
 

@@ -1,5 +1,5 @@
-"""Kernels of their own, for operations that are interpreted (see lowering.generated). In: settings.
-Out: a function on arrays. `ROUTINES` has them by name.
+"""Native routines for interpreted operations that no lowering rule covers (see graph.generated).
+In: settings. Out: a function on arrays. `ROUTINES` has them by name.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from headrace.devices.target import host
 __all__ = ["ROUTINES"]
 
 
-_SMALL = 1 << 18  # operations that one thread is done with before a team has come together
+_SMALL = 1 << 18  # operations: one thread does fewer in less time than a team needs to start
 
 
 def _team(spec: Kernel) -> Callable[..., None]:
-    """The function that runs a kernel on contiguous arrays: alone if there is little to do."""
+    """Return the function that runs a kernel on contiguous arrays, by one thread if it's little."""
     (function,) = native.addresses([spec])
     alone = ctypes.CFUNCTYPE(None, *native.KERNEL_TYPES)(function)
     none = (ctypes.c_uint64 * 1)()  # neither scratch nor counters
@@ -136,7 +136,7 @@ def string_numbers(function: str) -> Callable[..., Any] | None:
         return None
     spec = StringNumbers(function, TYPE_AT, SIZE_AT, BYTES_AT)
     (place,) = native.addresses([spec])
-    # Not CFUNCTYPE, which lets other threads run: they might free a string.
+    # Not CFUNCTYPE, which releases the GIL: other threads might free a string.
     kernel = ctypes.PYFUNCTYPE(None, *native.KERNEL_TYPES)(place)
     dtype = np.dtype(function if function.startswith("float") else np.int64)
 

@@ -1,5 +1,5 @@
-"""The calls of a plan as runs that the driver makes one after the other. In: calls. Out: (kind,
-first, end) of each run.
+"""Divide the calls of a plan into segments, which the driver runs one after the other. In: calls.
+Out: (kind, first, end) of each segment.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def segments(calls: Sequence[Call]) -> list[tuple[int, int, int]]:
 
 
 def _spans(calls: Sequence[Call]) -> list[tuple[int, int]]:
-    """What the calls jump over, back or ahead, as ranges that don't overlap."""
+    """Return the ranges of calls that jumps span, forward or back, merged where they overlap."""
     found: list[tuple[int, int]] = []
     for i, call in enumerate(calls):
         if kind_of(call) == words.JUMP:
@@ -85,7 +85,7 @@ def _runs(kinds: Sequence[int], first: int, stop: int) -> list[tuple[int, int, i
 
 
 def kind_of(call: Call) -> int:
-    """Who runs a call: a team, one thread alone, another library, or nobody (a jump)."""
+    """Return the kind of a call: run by a team, by one thread, by another library, or a jump."""
     if isinstance(call.kernel, Jump):
         return words.JUMP
     if is_foreign(call.kernel):

@@ -1,5 +1,5 @@
-"""Kernels for single operations (see lowering.generated). In: what an operation computes. Out: a
-function on arrays that runs it on all cores.
+"""Kernels for single interpreted operations (see graph.generated). In: a description of what an
+operation computes. Out: a function on arrays that runs it on all cores.
 
 The code of such a kernel doesn't depend on sizes: it's generated once per operation and type.
 """
@@ -134,7 +134,7 @@ def fourier(dtype: str, inverse: bool) -> Callable[..., None]:
 
 @lru_cache(16)
 def _roots(n: int, dtype: str) -> np.ndarray:
-    """What a transform of n numbers multiplies by (see kernels.fourier)."""
+    """Return the roots of unity of a transform of n numbers (see kernels.fourier)."""
     angles = np.outer([1, 2, 3], np.arange(n // 4)) * (-2 * np.pi / n)
     return np.ascontiguousarray(np.stack([np.cos(angles), np.sin(angles)]), dtype)
 

@@ -1,7 +1,8 @@
-"""Iteration spaces: the dimensions that a kernel loops over, and where arrays are in them.
+"""Iteration spaces: the dimensions that a kernel loops over, and the strides of arrays along them.
 
 In: extents and each array's strides. Out: the same elements with fewer, better ordered dimensions:
-those of one element are dropped, neighbours that every array walks as one are merged.
+dimensions of one element are dropped, and adjacent dimensions that are contiguous in every array
+are merged.
 """
 
 from __future__ import annotations
@@ -55,9 +56,9 @@ def simplify(
 ) -> list[Dim]:
     """The dimensions of a space, outermost first; `strides` are each array's.
 
-    They are ordered by falling strides of the arrays `order_by` (the first that tells them apart);
-    without it they stay as they are. Whoever asks for positions adds arrays that stand for them,
-    of stride 1 along one dimension.
+    They are sorted by descending strides of the arrays `order_by` (the first in which they differ);
+    without it they keep their order. A caller that needs positions adds arrays that stand for them,
+    with stride 1 along one dimension.
     """
     dims = [
         Dim(f"{prefix}{d}", n, tuple(s[d] for s in strides))
@@ -137,8 +138,8 @@ def staged(
     """Cut a program into `count` pieces, one per level, outermost first.
 
     `levels` says at which level each input is known and `index_levels` each position. A step is
-    done where its last operand is known: what doesn't change in an inner loop is kept out of it.
-    Outputs are made at the innermost level at the latest.
+    computed at the level where its last operand is known, so invariants are hoisted out of inner
+    loops. Outputs are computed at the innermost level at the latest.
     """
     inputs = len(program.inputs)
     level = list(levels)
@@ -217,7 +218,7 @@ def _consts_of(program: Pointwise, steps: set[int]) -> set[int]:
 
 @dataclass(frozen=True)
 class ProgramInput:
-    """Where a program's input is: an element of a buffer, or (no buffer) the value called `at`."""
+    """The place of a program's input: an element of a buffer, or (no buffer) the value named `at`."""
 
     buffer: str
     dtype: str
@@ -257,7 +258,7 @@ class StagedProgram:
         return max((self.variables[v] for v, _ in at.terms), default=0)
 
     def name(self, value: int) -> str:
-        """What one of the program's values is called."""
+        """Return the name of one of the program's values."""
         if value < len(self.operands):
             at = self.operands[value].at
             if isinstance(at, str):
@@ -269,7 +270,7 @@ class StagedProgram:
         return [self.name(v) for v in self.program.outputs]
 
     def at(self, level: int) -> list[Statement]:
-        """What is loaded and computed at one level."""
+        """Return the statements that load and compute at one level."""
         body: list[Statement] = [
             Load(self.name(i), o.dtype, o.buffer, o.at)
             for i, o in enumerate(self.operands)

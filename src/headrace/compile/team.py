@@ -1,22 +1,24 @@
-"""A team of threads that share the phases of a step. In: a module. Out: its functions for that.
+"""Generate the code by which a team of threads shares the phases of a step. In: a module. Out: its
+functions for that.
 
 **Work is claimed, not owned.** Each row of a phase has as many shares as there are threads (one, if
-it's small), whoever runs them. A thread claims its own shares, so that it finds in its caches what
-it wrote there, and then those that nobody has claimed yet: a thread that the system doesn't let run
-holds nobody up unless it was stopped amid a share. Whoever finishes the last share of a phase goes
-on to the next phase that is to be shared: it runs small phases, follows jumps, sees whether the
-step must end, and publishes what it came to. All that steers a step is thus done by one thread at a
-time, and a thread that comes late joins the phase that is current.
+it's small); any thread may run any share. A thread first claims its own shares, whose data is in
+its caches, and then shares that no other thread has claimed: a thread that the system doesn't
+schedule delays the others only if it was suspended in the middle of a share. The thread that
+finishes the last share of a phase advances to the next shared phase: it runs small phases, follows
+jumps, checks whether the step must end, and publishes the phase. So one thread at a time controls
+the step, and a thread that comes late joins the current phase.
 
-The word CURRENT says which that is. It's a *ticket*: a turn, which only grows, and the phase. A
-share is claimed by writing the ticket to its word in a table; one that already has it, or a later
-one, is taken. So nothing is ever reset, and a thread that comes with an old ticket gets nothing.
+The word CURRENT names the current phase. It's a *ticket*: a turn, which only grows, and the phase.
+A thread claims a share by writing the ticket to the share's word in a table; a share whose word has
+this ticket or a later one is taken. So nothing is ever reset, and a thread with an old ticket gets
+no share.
 
-**Helpers come if they can.** A step is over when its work is, not when all threads know of it. The
-calling thread rings a bell and begins; helpers, threads of a pool that all clusters have in common,
-join it when they run. There is one pool: while one step has it, steps on other threads do all of
-their shares themselves. A helper says which instance it looks at before it does, and only then
-sees whether that still is the one to help: so an instance that nobody looks at can be freed.
+**Helpers join if they can.** A step is over when its work is done, not when all threads know it.
+The calling thread rings a bell and begins; helpers, threads of a pool that all clusters share, join
+it when they are scheduled. There is one pool: while one step has it, steps on other threads do all
+of their shares themselves. A helper first publishes which instance it looks at, and only then
+checks whether that instance still needs help: so an instance that no helper looks at can be freed.
 """
 
 from __future__ import annotations
@@ -54,8 +56,8 @@ __all__ = ["TeamFunctions", "helper_text"]
 # Linux: the number of the system call, by architecture, and what it's asked for.
 _FUTEX = {"x86_64": 202, "aarch64": 98}
 _WAIT, _WAKE = 128, 129  # within this process
-_NAP = 0, 100_000_000  # seconds and nanoseconds after which a sleeper looks around
-# A helper that spun in vain spins for a fraction of that time, the next so many times.
+_NAP = 0, 100_000_000  # seconds and nanoseconds after which a sleeping thread checks again
+# A helper that spun in vain spins for a fraction of that time, for the next few times.
 _SHORTER, _REST = 16, 32
 
 
@@ -121,7 +123,7 @@ class TeamFunctions:
         def work(number: Reg, phase: Reg, how: Reg) -> list[Reg]:
             """The phase that this thread comes to, and whether it stays there."""
             is_small = f.icmp("eq", how, How.SMALL)
-            # Whoever runs small phases has no time to look around.
+            # A thread that runs small phases does not check for signals.
             f.when(f.xor(is_small, yes), lambda: pause(number))
             return f.when(
                 is_stopped(f, header),
@@ -175,12 +177,12 @@ class TeamFunctions:
         return f.finish()
 
     # -- Waiting ---------------------------------------------------------------------------------
-    # A team's CURRENT and the pool's BELL are words that threads wait on; how many of them sleep
-    # stands a line behind. Whoever is about to sleep counts itself before it looks at the word a
-    # last time, and whoever changes the word does so before it looks at the count.
+    # Threads wait on a team's CURRENT and on the pool's BELL; the number of sleeping threads is one
+    # cache line further. A thread that is about to sleep counts itself before it looks at the word
+    # for the last time, and a thread that changes the word does so before it looks at the count.
 
     def _write_wake(self) -> Function:
-        """wake(word, value): change a word, and wake who sleeps on it."""
+        """wake(word, value): change a word, and wake the threads that sleep on it."""
         f = self._module.function("wake", [PTR, I64], noalias=False)
         word, value = f.parameters
         f.atomic_store(value, word, 0, "seq_cst")
@@ -217,8 +219,8 @@ class TeamFunctions:
     # -- Work ------------------------------------------------------------------------------------
 
     def _write_run_shares(self) -> Function:
-        """run_shares(header, ticket, first, end): of the current phase's rows, run those shares
-        whose numbers are in [first, end) and that nobody has claimed. Returns how many these were.
+        """run_shares(header, ticket, first, end): of the current phase's rows, run the unclaimed
+        shares whose numbers are in [first, end). Returns how many these were.
         """
         f = self._module.function("run_shares", [PTR, I64, I64, I64], I64, noalias=False)
         header, ticket, first, end = f.parameters
@@ -256,7 +258,7 @@ class TeamFunctions:
         threads, spin = get(f, header, Header.THREADS), get(f, header, Header.SPIN)
         is_caller = f.icmp("eq", thread, 0)
         behind = f.add(thread, 1)
-        # The caller looks at signals now and then.
+        # The calling thread checks for signals at intervals.
         nap = f.select(is_caller, self._module.data("nap", _NAP, I64), f.const(0, PTR))
 
         def shares(ticket: Reg, first: Reg | int, end: Reg) -> Reg:
@@ -308,13 +310,14 @@ class TeamFunctions:
 
         f.when(is_ours, ring)
         f.call_function(self.walk, header, 0)
-        # A helper says what it looks at before it reads this; whoever frees that does the reverse.
+        # A helper publishes its instance before it reads this; the thread that frees the instance
+        # does both in the opposite order.
         f.when(is_ours, lambda: f.atomic_store(0, pool, PoolWord.OWNER, "seq_cst"))
         return f.finish()
 
 
 def _futex(f: Function, word: Reg, what: int, value: Reg, until: Reg | None = None) -> None:
-    """Sleep while the lower half of a word has a value, or wake so many who do."""
+    """Sleep while the lower half of a word has a value, or wake some of the threads that do."""
     number = _FUTEX.get(f.target.triple.partition("-")[0])
     if number is not None:
         until = f.const(0, PTR) if until is None else until
@@ -322,8 +325,8 @@ def _futex(f: Function, word: Reg, what: int, value: Reg, until: Reg | None = No
 
 
 def helper_text(symbol: str, target: Target) -> str:
-    """The module whose external function `symbol` is what a helper runs, given its own words: it
-    waits for the bell and works for whoever rang it. It never returns.
+    """Return the module whose external function `symbol` a helper runs, given its own words: it
+    waits for the bell and works for the step that rang it. It never returns.
     """
     module = Module(target)
     team = TeamFunctions(module)
@@ -349,7 +352,7 @@ def helper_text(symbol: str, target: Target) -> str:
     def serve(bell: Reg, tired: Reg) -> list[Reg]:
         found = owner()
         f.when(f.icmp("ne", found, 0), lambda: enter(found))
-        # To spin in vain takes time from those who ring the bell, if they share a core.
+        # Spinning in vain takes time from the threads that ring the bell, if they share a core.
         is_fresh = f.icmp("eq", tired, 0)
         while_awake = f.select(is_fresh, spin, f.div(spin, _SHORTER))
         start = clock(f)

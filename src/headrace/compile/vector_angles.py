@@ -1,8 +1,8 @@
 """Circular functions on vector registers: sine, cosine, and the angle of a point.
 
-In: float32 or float64 values. Out: others. Any finite angle is reduced exactly: common ones by
-fused multiply-adds, large ones with integers and many digits of 2 / pi. The largest errors are in
-vector_math's table.
+In: float32 or float64 registers. Out: registers. Any finite angle is reduced exactly: usual angles
+by fused multiply-adds, large ones with integers and many digits of 2 / pi. vector_math's table has
+the largest errors.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def cos(f: Function, x: Reg) -> Reg:
 
 
 def sine_and_cosine(f: Function, x: Reg) -> tuple[Reg, Reg]:
-    """Both, for about the price of one."""
+    """Return sine and cosine, for about the cost of one."""
     quadrant, r, low = _reduce_angle(f, x)
     z = f.fmul(r, r)
     kind = format_of(x)
@@ -62,7 +62,7 @@ def sine_and_cosine(f: Function, x: Reg) -> tuple[Reg, Reg]:
     swap = f.icmp("ne", f.and_(quadrant, 1), 0)
     sine, cosine = f.select(swap, c, s), f.select(swap, s, c)
     sine = f.select(f.icmp("ne", f.and_(quadrant, 2), 0), f.fneg(sine), sine)
-    sine = f.select(f.fcmp("oeq", x, 0.0), x, sine)  # -0 is lost on the way
+    sine = f.select(f.fcmp("oeq", x, 0.0), x, sine)  # the computation loses the sign of -0
     turned = f.and_(f.wrapping("add", quadrant, 1), 2)
     return sine, f.select(f.icmp("ne", turned, 0), f.fneg(cosine), cosine)
 
@@ -84,8 +84,8 @@ def _reduce_angle(f: Function, x: Reg) -> Angle:
 
 
 def _replaced(f: Function, which: Reg, usual: Angle, unusual: Callable[[], Angle]) -> Angle:
-    """`usual`, but in lanes of `which` the others, which are computed only if there is one. What a
-    lane gets must not depend on its neighbours.
+    """Return `usual`, but in the lanes of `which` the other values, which are computed only if
+    there is such a lane. A lane's result must not depend on its neighbours.
     """
 
     def mixed() -> list[Reg]:
@@ -166,7 +166,7 @@ def _angle_reducer(f: Function) -> Function:
     table = f.module.data("two_over_pi", [w - (w >> 63 << 64) for w in _TWO_OVER_PI], I64)
     bits = bits_of(g, absolute(g, x))
     mantissa = g.or_(g.and_(bits, (1 << 52) - 1), 1 << 52)
-    # Small angles come here too, in the company of a large one; what they give isn't used.
+    # Small angles get here too if another lane has a large one; their results aren't used.
     exponent = g.wrapping("sub", g.lshr(bits, 52), 1075)
     start = g.wrapping("add", exponent, 62)
     start = g.select(g.icmp("slt", start, 0), g.const(0, I64), start)
