@@ -62,7 +62,9 @@ class StridedOperand:
 
 @dataclass
 class Composed:
-    """A group's element-wise nodes as one program, with its operands and the places of its outputs."""
+    """A group's element-wise nodes as one program, with its operands and the places of
+    its outputs.
+    """
 
     program: Pointwise
     operands: list[StridedOperand] = field(default_factory=list)
@@ -87,7 +89,9 @@ def build(
 
 
 class Builder(PlanWriter):
-    """The plan of a region in the making: finds the buffers of values, and adds calls of kernels."""
+    """The plan of a region in the making: finds the buffers of values, and adds calls of
+    kernels.
+    """
 
     def __init__(
         self,
@@ -132,7 +136,9 @@ class Builder(PlanWriter):
         return part
 
     def give(self, value: Value, given: Any) -> None:
-        """Bind a value of a part to what the part is given: a buffer (also a variable's) or a list."""
+        """Bind a value of a part to what the part is given: a buffer (also a variable's)
+        or a list.
+        """
         if not isinstance(given, int):
             self.lists[value] = given
         elif is_reference(value):
@@ -328,7 +334,9 @@ class Builder(PlanWriter):
     # -- Reading in a loop -----------------------------------------------------------------------
 
     def operand(self, value: Value, space: Space, view: View | None = None) -> StridedOperand:
-        """Return the operand that reads a value (or a row-major view of it) in a loop over `space`."""
+        """Return the operand that reads a value (or a row-major view of it) in a loop
+        over `space`.
+        """
         source = self.region.source(value)
         if view is None:
             view = broadcast(value.type.sizes or (), space.shape)

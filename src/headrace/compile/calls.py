@@ -117,7 +117,9 @@ class PlanWriter:
             self.call(call.kernel, [numbers[b] for b in call.buffers], label)
 
     def jump(self, flag: int | None = None, target: int = -1) -> int:
-        """Add a jump, which is taken only when `flag` is false if there is one; return its number."""
+        """Add a jump, which is taken only when `flag` is false if there is one; return
+        its number.
+        """
         buffers = () if flag is None else (flag,)
         self.calls.append(Call(Jump(target, flag is not None), buffers, group=self.group))
         return len(self.calls) - 1

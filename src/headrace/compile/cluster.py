@@ -139,7 +139,9 @@ class _Dependencies:
                 bits[node] = 1 << len(bits)
 
     def runs(self, can: Mapping[Node, bool]) -> list[tuple[bool, list[Node]]]:
-        """Return the nodes as alternating runs of nodes that can be compiled and nodes that can't."""
+        """Return the nodes as alternating runs of nodes that can be compiled and nodes
+        that can't.
+        """
         waiting = dict(self._waiting)
         early = self._early(can)
         outside: list[Node] = []

@@ -108,7 +108,9 @@ class _Fuser:
                     self._readers.setdefault(self.region.variable(value), []).append(node)
 
     def _through(self, node: Node) -> int:
-        """Return the dependencies of a node without work; the copies that it needs become groups."""
+        """Return the dependencies of a node without work; the copies that it needs become
+        groups.
+        """
         bits = self._needs(node)
         for value in node.outputs:
             if value in self.region.copies or value in self.region.copied_reads:

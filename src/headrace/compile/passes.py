@@ -21,7 +21,9 @@ def rewrite(flow: Dataflow) -> Dataflow:
 
 
 def recompute(flow: Dataflow, limit: int) -> Dataflow:
-    """Recompute cheap values instead of keeping them, in regions that need more than `limit` bytes."""
+    """Recompute cheap values instead of keeping them, in regions that need more than
+    `limit` bytes.
+    """
     return recomputing.recompute(flow, limit) if native.available() else flow
 
 

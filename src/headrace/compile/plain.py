@@ -1,4 +1,6 @@
-"""Build groups without anchors: maps, copies, joins, reductions. In: a group. Out: calls in a plan."""
+"""Build groups without anchors: maps, copies, joins, reductions. In: a group. Out: calls
+in a plan.
+"""
 
 from __future__ import annotations
 

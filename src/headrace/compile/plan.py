@@ -64,7 +64,9 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Jump:
-    """A jump to call `target` in the place of a kernel; with a flag, it's taken when that is false."""
+    """A jump to call `target` in the place of a kernel; with a flag, it's taken when that
+    is false.
+    """
 
     target: int
     conditional: bool

@@ -160,7 +160,9 @@ def emit_steps(
     steps: Sequence[int],
     indices: Sequence[Reg] = (),
 ) -> None:
-    """Write some of the steps, in order; read their operands from `values` and add their results."""
+    """Write some of the steps, in order; read their operands from `values` and add their
+    results.
+    """
     first = len(program.inputs)
     often = _used_often(program)
     chains = _chains(program, steps) if often else {}

@@ -194,7 +194,9 @@ class _Choice:
         return draft if self._has_operands(value.op, late, draft) else None
 
     def _has_operands(self, node: Node, step: int, draft: _Draft) -> bool:
-        """Add the operands that `node` needs before `step` to a draft; return whether they exist."""
+        """Add the operands that `node` needs before `step` to a draft; return whether
+        they exist.
+        """
         if len(draft.again) > _LONGEST:
             return False
         bases = {self.region.source(v).base for v in operands_of(node)}

@@ -218,7 +218,9 @@ def _consts_of(program: Pointwise, steps: set[int]) -> set[int]:
 
 @dataclass(frozen=True)
 class ProgramInput:
-    """The place of a program's input: an element of a buffer, or (no buffer) the value named `at`."""
+    """The place of a program's input: an element of a buffer, or (no buffer) the value
+    named `at`.
+    """
 
     buffer: str
     dtype: str

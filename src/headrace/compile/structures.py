@@ -152,7 +152,9 @@ def _in_place(
 
 
 def _can_replace(builder: Builder, first: int, variable: int, made: int) -> bool:
-    """Return whether `made`, which a call of the body writes, may share the buffer of `variable`."""
+    """Return whether `made`, which a call of the body writes, may share the buffer of
+    `variable`.
+    """
     calls = builder.calls[first:]
     writers = [i for i, c in enumerate(calls) if made in _written(c)]
     touched = [i for i, c in enumerate(calls) if variable in c.buffers]
