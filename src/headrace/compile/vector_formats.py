@@ -20,7 +20,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Format:
-    """What differs between float32 and float64: the layout of bits, and the polynomials.
+    """The differences between float32 and float64: the layout of bits, and the polynomials.
 
     Coefficients are for Horner's scheme, highest power first.
     """
@@ -136,7 +136,7 @@ def at_most(f: Function, x: Reg, bound: float) -> Reg:
 
 
 def rounding_number(x: Reg) -> float:
-    """What rounds to a whole number when it's added."""
+    """Return the number that rounds another one to a whole number when it's added."""
     return 1.5 * 2.0 ** format_of(x).mantissa
 
 

@@ -1,9 +1,9 @@
 """Elementary functions on vector registers. In: a float32 or float64 value. Out: another.
 
-Any number of lanes (and scalars), straight-line code but for the arguments of sin and cos that
-are too large for the usual reduction. Infinities, NaNs, signed zeros and subnormal numbers come
-out as C's functions have them. The largest errors found by the tests, in units in the last place,
-on processors with fused multiply-add:
+They take any number of lanes (and scalars). Their code is straight-line, except for arguments of
+sin and cos that are too large for the usual reduction. Infinities, NaNs, signed zeros and subnormal
+numbers give the results of C's functions. The largest errors found by the tests, in units in the
+last place, on processors with fused multiply-add:
 
                 float32   float64                     float32   float64
     exp           1.0       1.0       tanh              1.5       2.5
@@ -107,7 +107,7 @@ def _power_of_two(f: Function, n: Reg, kind: Format) -> Reg:
 
 @dataclass(frozen=True)
 class _Whole:
-    """A whole number n, as a float and (made where it's asked for) as an integer."""
+    """A whole number n, as a float and (computed on demand) as an integer."""
 
     number: Reg
     shifted: Reg  # n + 1.5 * 2^mantissa: n is in the low bits
@@ -299,7 +299,9 @@ def power(f: Function, x: Reg, y: Reg) -> Reg:
 
 
 def _signed_power(f: Function, x: Reg, y: Reg, result: Reg) -> Reg:
-    """|x|^y with its sign: an odd y keeps that of x, and a negative x wants an integer y."""
+    """Return |x|^y with its sign: an odd y keeps the sign of x; NaN for a negative x if y isn't an
+    integer.
+    """
     half = f.fmul(y, 0.5)
     integer = f.fcmp("oeq", f.intrinsic("trunc", y.type, y), y)
     odd = f.and_(integer, f.fcmp("one", f.intrinsic("trunc", y.type, half), half))

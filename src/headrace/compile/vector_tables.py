@@ -1,9 +1,9 @@
 """The hyperbolic tangent of float32s by tables that are registers, as AVX-512 can have them.
 
-A chain of tanh, each of the one before, takes the latency of one for each, and exponentials and
-divisions have long ones. Here [1/2, 9) is cut into 32 pieces, eight to an octave but for the last,
-[7.5, 9): five bits of a number say in which piece it is, the bits below how far beyond the
-piece's start. A polynomial of degree four does the rest; one instruction finds a coefficient.
+In a chain of tanh, each step waits for the one before, and exponentials and divisions have long
+latencies. Here [1/2, 9) is cut into 32 pieces, eight to an octave except for the last, [7.5, 9).
+Five bits of a number select its piece, the bits below are the distance from the piece's start. The
+result is a polynomial of degree four in that distance; one instruction looks up a coefficient.
 Smaller numbers have an odd polynomial, larger ones give 1.
 """
 
@@ -83,7 +83,7 @@ def tanh_by_table(f: Function, x: Reg) -> Reg:
 
 
 def _several(f: Function, x: Reg) -> Reg:
-    """All three ways side by side; one is picked at the end."""
+    """Compute all three cases and select one at the end."""
     magnitude = absolute(f, x)
     start = _piece_of(f, magnitude)
     piece = f.lshr(start, _PIECE_BITS)  # only its lowest five bits are looked at
@@ -96,8 +96,8 @@ def _several(f: Function, x: Reg) -> Reg:
 
 
 def _one(f: Function, x: Reg) -> Reg:
-    """Branches, which are foreseen where a chain's numbers are alike, and a table in memory: no
-    step waits for what isn't used.
+    """Use branches, which are predicted well where a chain's numbers are alike, and a table in
+    memory: no step waits for a case that isn't used.
     """
     columns = [c for column in zip(*_COEFFICIENTS, strict=True) for c in column]
     table = f.module.data("tanh_pieces", columns, F32)
@@ -121,7 +121,7 @@ def _one(f: Function, x: Reg) -> Reg:
 
 
 def _small(f: Function, x: Reg) -> Reg:
-    """x + x^3 (s0 + s1 x^2 + ...), by few steps that wait for each other; 0 for -0."""
+    """Return x + x^3 (s0 + s1 x^2 + ...), in few dependent steps; 0 for -0."""
     s = _SMALL
     z = f.fmul(x, x)
     high, low = f.fma(z, s[3], s[2]), f.fma(z, s[1], s[0])
@@ -129,13 +129,13 @@ def _small(f: Function, x: Reg) -> Reg:
 
 
 def _piece_of(f: Function, magnitude: Reg) -> Reg:
-    """The bits of where the piece starts."""
+    """Return the bits of the start of a number's piece."""
     start = f.and_(bits_of(f, magnitude), -(1 << _PIECE_BITS))
     return f.minimum(start, _LAST_BITS)
 
 
 def _in_piece(f: Function, x: Reg, start: Reg, coefficients: Sequence[Reg]) -> Reg:
-    """The piece's polynomial. The sign isn't set at the end but taken along: in c0, and in a d."""
+    """Return the piece's polynomial. The sign is not set at the end, but carried in c0 and in d."""
     c0, c1, c2, c3, c4 = coefficients
     d = f.fsub(absolute(f, x), number_of(f, start))
     slope = f.fma(f.fmul(d, d), f.fma(d, c4, c3), f.fma(d, c2, c1))

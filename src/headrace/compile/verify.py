@@ -1,10 +1,10 @@
-"""The checker of plans: raises InternalError with the first thing that is wrong.
+"""Verify plans. In: a Plan. Out: nothing; it raises InternalError for the first broken promise.
 
-It trusts nothing that made the plan. Lifetimes are not computed again but followed: along every
-path through the calls and jumps, each buffer is unwritten, holds what was written to it, or has
-been overwritten by a buffer in the same bytes of the arena. Whoever reads must find its own values.
-So a buffer that an earlier iteration filled and a later one reads has to keep its bytes through the
-whole loop, whatever the planner took its lifetime to be.
+The verifier relies on nothing that the planner computed. It doesn't recompute lifetimes but follows
+all paths through the calls and jumps: on a path, each buffer is unwritten, holds its contents, or
+was overwritten by another buffer in the same bytes of the arena. Every read must find the buffer's
+own contents. So a buffer that one iteration fills and a later one reads must keep its bytes through
+the whole loop, whatever lifetime the planner assumed.
 """
 
 from __future__ import annotations
@@ -18,20 +18,26 @@ from headrace.core.errors import InternalError
 
 __all__ = ["verify_plan"]
 
-_UNWRITTEN, _VALID, _OVERWRITTEN = 1, 2, 4  # what a buffer may be, on some path to a call
+_UNWRITTEN, _VALID, _OVERWRITTEN = 1, 2, 4  # the states of a buffer on a path to a call, as bits
 _WORDS = ("inout:status", "inout:fault")
-_GIVEN = ("input", "variable", "constant", "list")  # kinds that have contents from the start
+_GIVEN = (
+    "input",
+    "variable",
+    "constant",
+    "list",
+)  # kinds of buffers that have contents before the first call
 
 
 def verify_plan(plan: Plan) -> None:
-    """Check what a Plan promises:
+    """Check that a plan, or a fragment of one, keeps its promises:
 
-    - buffers lie inside of the arena, or of the buffer that they are a part of;
-    - a call has the arguments that its kernel declares, and writes only what it may: never inputs
-      or constants, and no bytes of another of its arguments;
-    - jumps lead to calls, or to the end;
-    - whatever is read was written, and not overwritten since; outputs are written on some path;
-    - calls without a barrier between them don't touch the same bytes, one of them writing.
+    - a buffer lies inside the arena, or inside the buffer that it is a part of;
+    - a call has the arguments that its kernel declares; it writes neither inputs nor constants, nor
+      bytes of another of its arguments;
+    - a jump leads to a call, or to the end;
+    - a buffer that is read was written, and not overwritten since; outputs are written on some
+      path;
+    - two calls without a barrier between them don't touch the same bytes if one of them writes.
     """
     _check_buffers(plan)
     for number, call in enumerate(plan.calls):
@@ -89,15 +95,17 @@ def _writes(name: str) -> bool:
 
 
 def _reads(call: Call, name: str) -> bool:
-    """Whether an argument's contents matter to a kernel: not where it fills some of its rows, or
-    sets a word if something is wrong.
+    """Return whether a kernel reads an argument's contents: it doesn't if it only fills some rows
+    of it, or only sets a word to report an error.
     """
     fills = getattr(call.kernel, "fills", ())
     return not name.startswith("out:") and name not in (*fills, *_WORDS)
 
 
 def _root(plan: Plan, number: int) -> Any:
-    """What a buffer's contents belong to: the buffer that it's a part of, the caller's array."""
+    """Return the owner of a buffer's bytes: the outermost buffer around it, or the
+    caller's array.
+    """
     buffer = plan.buffers[number]
     while buffer.whole >= 0:
         number, buffer = buffer.whole, plan.buffers[buffer.whole]
@@ -114,7 +122,7 @@ def _check_barriers(plan: Plan) -> None:
     since: list[tuple[int, Call]] = []
     for number, call in enumerate(plan.calls):
         if isinstance(call.kernel, Jump) or is_foreign(call.kernel):
-            since = []  # all threads meet there in any case
+            since = []  # all threads meet there anyway
             continue
         if call.barrier:
             since = []
@@ -128,10 +136,11 @@ def _check_barriers(plan: Plan) -> None:
 
 
 class _Contents:
-    """The contents of buffers along all paths. `_same`: the buffers in whose bytes one finds what
-    is written to each; `_others`: those whose contents are lost by that.
+    """The contents of buffers along all paths. `_same`: the buffers that share contents with each
+    buffer; `_others`: the buffers whose contents are lost when it is written.
 
-    A state has, for each buffer, what it may be. `_before` has that of each call, and of the end.
+    A state has the possible states of each buffer. `_before` has the state before each call, and at
+    the end.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -158,7 +167,7 @@ class _Contents:
         self._before: list[bytearray | None] = [None] * (len(plan.calls) + 1)
 
     def check(self) -> None:
-        """Follow all paths until nothing new is found, then look at every read."""
+        """Follow all paths until no state changes, then check every read."""
         calls = self._plan.calls
         kinds = [b.kind for b in self._plan.buffers]
         start = bytearray(_VALID if kind in _GIVEN else _UNWRITTEN for kind in kinds)
@@ -179,7 +188,7 @@ class _Contents:
         self._check_end(self._before[-1])
 
     def _reach(self, number: int, state: bytearray) -> bool:
-        """A call is reached with this state; returns whether that is news."""
+        """Merge a state into that before a call; return whether it changed."""
         known = self._before[number]
         joined = state if known is None else bytearray(a | b for a, b in zip(known, state))
         self._before[number] = bytearray(joined)
@@ -191,7 +200,7 @@ class _Contents:
                 for other in self._others[b]:
                     if state[other] & _VALID:
                         state[other] = (state[other] & ~_VALID) | _OVERWRITTEN
-                # Who updates some of it doesn't bring back the rest.
+                # An update of a part doesn't restore the rest.
                 lost = 0 if name.startswith("out:") else _OVERWRITTEN
                 for same in self._same[b]:
                     state[same] = _VALID | (state[same] & lost)
@@ -220,7 +229,7 @@ class _Contents:
             raise _wrong("no path leads to the end")
         written = {b: state[b] for b in self._same}
         for b, buffer in enumerate(self._plan.buffers):
-            # What only one side of a branch makes has no value after the other, and no reader.
+            # A value of one side of a branch is undefined after the other side, and has no reader.
             if buffer.kind == "output" and written.get(b, _UNWRITTEN) & ~_UNWRITTEN != _VALID:
                 raise _wrong(f"output b{b} ({buffer}) is not written, or overwritten")
 

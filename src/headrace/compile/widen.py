@@ -1,14 +1,14 @@
 """Widen. In: a Dataflow with products, convolutions or pools of bfloat16 or float16. Out: an equal
 one that computes in float32 and rounds.
 
-No vector unit but the latest multiplies 16-bit floats, and converting them for every use costs
-more than their smaller size saves. So a narrow value is held as a float32 that has the narrow
-type's precision: an op on such values is the op in float32 with its result rounded, by a cast there
-and back, which fusion puts behind the op while the result is in registers. Sums are thus taken in
-float32 and rounded once.
+Only the latest vector units multiply 16-bit floats, and converting them for every use costs more
+than their smaller size saves. So a narrow value is held as a float32 that has the narrow type's
+precision. An op on such values becomes the op in float32 with its result rounded by a cast to the
+narrow type and back, which is fused into the op. Sums are therefore accumulated in float32 and
+rounded once.
 
-Variables, feeds, fetches and what the compiler has no code for keep their types. The narrow copy of
-a large matrix of weights isn't made: the product rounds the float32 weights as it reads them.
+Variables, feeds, fetches and nodes that the compiler has no code for keep their types. A large
+matrix of weights has no narrow copy: the product rounds the float32 weights as it reads them.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from headrace.ops.simplify import constant_node
 __all__ = ["widen"]
 
 _NARROW = ("bfloat16", "float16")
-_FAMILIES = ("contraction", "convolution", "pooling")  # what makes widening worthwhile
+_FAMILIES = ("contraction", "convolution", "pooling")  # the anchors for which widening pays
 _LARGE = 1 << 16  # elements of weights that are rounded as they are read
-# Steps that give one of their operands, or its negative, or a whole number that is no larger.
+# Opcodes whose result is an operand, its negative, or a whole number that is no larger.
 _CHOOSING = {"max", "min", "neg", "abs", "sign", "floor", "ceil", "rint", "trunc"}
 
 
 def widen(flow: Dataflow, is_lowerable: Callable[[Node], bool]) -> Dataflow:
-    """Compute narrow products, convolutions and pools, and what lies between, in float32."""
+    """Compute narrow products, convolutions and pools, and the nodes between them, in float32."""
     return _Widener(flow, is_lowerable).run()
 
 
@@ -52,8 +52,8 @@ def _is_narrow(value: Value) -> bool:
 
 
 class _Widener:
-    """wide: values of the old flow that are held as float32; narrow: those that are there in their
-    own type. A narrow value is in one or both.
+    """wide: values of the old flow that exist as float32; narrow: those that exist in their own
+    type. A narrow value is in one or both.
     """
 
     def __init__(self, flow: Dataflow, is_lowerable: Callable[[Node], bool]) -> None:
@@ -174,8 +174,8 @@ class _Widener:
                 self.wide[old] = self._cast(self.narrow[old], _FLOAT32)
 
     def _weights(self, node: Node) -> Value | None:
-        """The float32 matrix that a product's second operand is the rounded copy of; None unless
-        it's large and nobody computes it in this step.
+        """Return the float32 matrix of which a product's second operand is the rounded copy; None
+        unless it's large and not computed in this step.
         """
         product = contraction_of(node)
         if product is None or product.batch:
@@ -231,8 +231,8 @@ def _casts(node: Node) -> str:
 
 
 def _noting(wide: Node, node: Node, rounds: bool) -> Node:
-    """A product or convolution whose geometry says that its operands are narrow: `rounds`, once it
-    has rounded the second one.
+    """Return a product or convolution whose geometry says that its operands are narrow; `rounds` if
+    it also rounds the second one.
     """
     definition, rule = wide.definition, wide.definition.lower
     if not isinstance(rule, Anchor) or rule.family not in ("contraction", "convolution"):
@@ -299,7 +299,7 @@ def _is_flag(program: Pointwise, value: int) -> bool:
 
 
 def _producers(values: list[Value]) -> list[Node]:
-    """The nodes to wait for where one waits for values; nobody waits for a constant."""
+    """Return the nodes that produce values, as control inputs; constants need none."""
     made = [v.producer for v in values if isinstance(v.producer, Node)]
     return [node for node in made if node.constant is None]
 

@@ -1,4 +1,4 @@
-"""Windows that slide over images: from an anchor's geometry to a kernel's."""
+"""Convert the geometry of window anchors (convolutions, pools) to that of kernels."""
 
 from __future__ import annotations
 
@@ -11,22 +11,40 @@ __all__ = ["follows_blocks", "geometry_of", "pool_geometry_of", "takes_pool"]
 
 
 def geometry_of(g: Convolution, block: int) -> Geometry:
-    """The sizes of a convolution as kernels know them; in every direction, those of the forward."""
-    return Geometry(g.n, g.c, g.k, g.h, g.w, g.depthwise, block)
+    """Return a convolution's geometry for kernels; for gradients, that of the forward pass."""
+    return _geometry(g.n, g.c, g.k, g.h, g.w, g.depthwise, block)
 
 
 def follows_blocks(g: Convolution, block: int) -> bool:
-    """Whether a depthwise convolution keeps images in blocks if they come so. It's as fast on plain
-    ones: no conversion is worth it.
+    """Return whether a depthwise convolution keeps images that are blocked already in blocks. It's
+    as fast on plain images, so a conversion is never worth it.
     """
     return g.depthwise and g.c == g.k and g.c % block == 0
 
 
 def pool_geometry_of(g: Pooling, block: int) -> Geometry:
-    """The sizes of a pool as kernels know them: as many filters as channels."""
-    return Geometry(g.n, g.c, g.c, g.h, g.w, False, block)
+    """Return a pool's geometry for kernels: it has as many filters as channels."""
+    return _geometry(g.n, g.c, g.c, g.h, g.w, False, block)
+
+
+def _geometry(
+    n: int, c: int, k: int, h: Window, w: Window, depthwise: bool, block: int
+) -> Geometry:
+    return Geometry(
+        n,
+        h.size,
+        w.size,
+        c,
+        k,
+        (h.taps, w.taps),
+        (h.stride, w.stride),
+        ((h.before, max(0, h.after)), (w.before, max(0, w.after))),
+        (h.dilation, w.dilation),
+        depthwise,
+        block,
+    )
 
 
 def takes_pool(g: Geometry) -> bool:
-    """Whether a max-pool of 2 x 2 can be part of the convolution's kernel."""
+    """Return whether a max-pool of 2 x 2 can be fused into the convolution's kernel."""
     return bool(candidates("forward", g, settings().accuracy, pool=True))

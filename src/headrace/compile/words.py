@@ -1,4 +1,4 @@
-"""What the native driver and Python both know: the words of an instance of a cluster, and of the
+"""The words that the native driver and Python share: those of an instance of a cluster, and of the
 team and the pool of threads that run it; and how generated code reads and writes them.
 """
 
@@ -31,7 +31,7 @@ class Header(IntEnum):
     COUNTERS = 3  # the kernels' task counters, zeroed before a step
     COUNTER_COUNT = 4
     THREADS = 5  # how many shares there are
-    RELEASE = 6  # whether to let go of the GIL
+    RELEASE = 6  # whether to release the GIL
     CANCEL = 7  # address of a word that stops the step when it is not 0
     NONE = 8  # address of None
     ARRAY_TYPE = 9  # address of numpy.ndarray
@@ -45,11 +45,11 @@ class Header(IntEnum):
     STOP = 16  # the first phase that is not to be run
     STATUS = 17
     RAISED = 18  # whether a signal's handler raised an exception
-    LOOKED = 19  # when signals were last looked at
+    LOOKED = 19  # when signals were last checked
     STATE = 20  # Python's thread state while the GIL is released, else 0
     STARTED = 21  # when the step began
-    # Set by whoever profiles:
-    TIMED = 22  # whether to note when each call ended
+    # Set for profiling:
+    TIMED = 22  # whether to record when each call ended
     ZERO = 23  # a word that stays 0: what CANCEL points to by default
     FAULT = 24  # address of a word that kernels set when something is wrong
     LIMITS = 25  # table of (array's position, bytes of an element, elements, limit): of indices
@@ -63,9 +63,9 @@ class Header(IntEnum):
 
 
 class RowWord(IntEnum):
-    """Words of a row, which is what the driver calls at a time (see `phases`): the function, the
-    address of its arguments, after which meeting, how many shares it has; what a foreign function
-    takes; when it ended, if that is noted.
+    """Words of a row, which is one native call by the driver (see `phases`): the function, the
+    address of its arguments, the meeting that it follows, the number of shares; the user data of a
+    foreign function; when it ended, if that is recorded.
     """
 
     FUNCTION, ARGUMENTS, MEETING, SHARES, USER, ENDED, SIZE = range(7)
@@ -80,27 +80,28 @@ class PhaseWord(IntEnum):
 
 
 class How(IntEnum):
-    """How a phase is run: the team shares its rows; they are so small that one thread runs them;
-    it's a jump that is followed if its flag is 0; it's one that always is.
+    """How a phase is run: the team shares its rows; one thread runs them, because they are small;
+    it's a jump that is taken if its flag is 0; it's a jump that is always taken.
     """
 
     SHARED, SMALL, UNLESS, ALWAYS = range(4)
 
 
-LINE = 8  # words of a cache line: what different threads write lies in different ones
+LINE = 8  # words of a cache line: words that different threads write lie in different lines
 
 
 class TeamWord(IntEnum):
-    """What threads that run an instance share: the ticket of the phase that is current (a turn, and
-    the phase in its lowest bits), how many threads sleep, how many shares aren't finished.
+    """Words that the threads of an instance share: the ticket of the current phase (a turn, and the
+    phase in its lowest bits), the number of sleeping threads, the number of unfinished shares.
     """
 
     CURRENT, SLEEPERS, LEFT, SIZE = (LINE * i for i in range(4))
 
 
 class PoolWord(IntEnum):
-    """What all helpers share: a number that changes when there is work, how many of them sleep,
-    whose work it is (the address of a header, or 0). The helpers' own words come behind.
+    """Words that all helpers share: a number that changes when there is work, the number of
+    sleeping helpers, the header of the instance that has work (or 0). The helpers' own words
+    follow.
     """
 
     BELL, SLEEPERS, OWNER, SIZE = (LINE * i for i in range(4))
@@ -108,8 +109,7 @@ class PoolWord(IntEnum):
 
 class HelperWord(IntEnum):
     """A helper's own words: the header of the instance that it may be looking at (or 0), its number
-    in a team, the address of the pool, for how many ticks it looks at the bell before it
-    sleeps.
+    in a team, the address of the pool, the ticks for which it looks at the bell before it sleeps.
     """
 
     INSIDE, NUMBER, POOL, SPIN = range(4)
@@ -138,7 +138,7 @@ def put(f: Function, header: Reg, word: Header, value: Reg | int) -> None:
 
 
 def clock(f: Function) -> Reg:
-    """A counter that goes on at a constant rate: x86's and ARM's are readable by anyone."""
+    """Read a counter with a constant rate: x86's and ARM's are readable in user mode."""
     name = "readcyclecounter" if f.target.triple.startswith("x86") else "readsteadycounter"
     return f.call(f"llvm.{name}", I64)
 
@@ -161,7 +161,7 @@ def rows_of(f: Function, phase: Reg) -> tuple[Reg, Reg]:
 
 
 def run_share(f: Function, header: Reg, row: Reg, share: Reg | int, shares: Reg | int) -> None:
-    """Run one of so many shares of a row, and note when it ended."""
+    """Run one share of a row, and record when it ended."""
     function, arguments = f.load(PTR, row, RowWord.FUNCTION), f.load(PTR, row, RowWord.ARGUMENTS)
 
     meeting = f.load(I64, row, RowWord.MEETING)
@@ -178,7 +178,7 @@ def run_share(f: Function, header: Reg, row: Reg, share: Reg | int, shares: Reg 
 
 
 def stop(f: Function, header: Reg, status: Reg | int, phase: Reg | int) -> None:
-    """End the step before a phase. Only the thread that steers the step may."""
+    """End the step before a phase. Only the thread that controls the step may call it."""
     put(f, header, Header.STATUS, status)
     put(f, header, Header.STOP, phase)
 
@@ -196,7 +196,7 @@ def is_stopped(f: Function, header: Reg) -> Reg:
 
 
 def is_taken(f: Function, row: Reg, how: Reg) -> Reg:
-    """Whether a jump is to be followed."""
+    """Return whether a jump is taken."""
 
     def is_zero() -> Reg:
         flag = f.load(I8, f.load(PTR, f.load(PTR, row, RowWord.ARGUMENTS), 0))
@@ -206,7 +206,7 @@ def is_taken(f: Function, row: Reg, how: Reg) -> Reg:
 
 
 def begin_anew(f: Function, header: Reg) -> None:
-    """Between two parts of a loop: reset task counters, and end after a fault."""
+    """Reset the task counters between two parts of a loop, and end the step after a fault."""
     reset_counters(f, header)
     fault = f.load(I64, get_pointer(f, header, Header.FAULT))
     f.when(f.icmp("ne", fault, 0), lambda: stop(f, header, FAULTED, 0))

@@ -7,9 +7,9 @@ Out: an Artifact: an object file or WebAssembly module, its C header, and JavaSc
     planning    its Dataflow to a Plan (simplify: rewrites; anchors: kernels)
     interface   ports, C names, the header
     program     the function that calls the plan's kernels, and the weights
-    objects     LLVM modules to one object file (elf: what is asked of it; support: what LLVM calls)
+    objects     LLVM modules to one object file (elf: reads it; support: functions that LLVM calls)
     wasm        an object file to a module
-    javascript  what loads and runs a module
+    javascript  the code that loads and runs a module
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Artifact:
-    """A compiled model: what its files hold. `module` and `glue` are WebAssembly's alone."""
+    """The contents of a compiled model's files. Only WebAssembly has `module` and `glue`."""
 
     interface: Interface
     object: bytes

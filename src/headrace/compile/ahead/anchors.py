@@ -1,9 +1,8 @@
-"""Which kernels do the work of anchors in models that are compiled ahead of time.
+"""The families of anchors in models that are compiled ahead of time.
 
 In: a group whose head is an anchor. Out: calls in a builder's plan. All kernels are portable: plain
-layouts, vectors of any width, no library. Products and windows have families of their own here; a
-model's weights are known, so they are brought into the order in which kernels read them, once and
-for all.
+layouts, vectors of any width, no library. Products and windows have families of their own here: a
+model's weights are known, so they are stored in the order in which kernels read them.
 """
 
 from __future__ import annotations
@@ -124,7 +123,7 @@ def _build_pooling(builder: Builder, group: Group, g: Pooling) -> None:
 
 
 def _build_pooling_3d(builder: Builder, group: Group, g: Pooling3D) -> None:
-    """Planes first, then along the depth: windows are products of windows."""
+    """Pool the planes first, then along the depth: a 3-D window is a product of windows."""
     planes = Pooling(g.kind, "forward", g.n * g.d.size, g.c, g.h, g.w, "NHWC", g.dtype)
     inner = g.h.out * g.w.out
     apart = Window(inner, 1, 1, 1, 0, 0, inner)

@@ -1,4 +1,4 @@
-"""ELF object files of 64-bit little-endian machines: what is looked up in them, and put there."""
+"""Read ELF object files of 64-bit little-endian machines, and find the place of data in them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Elf:
         return self.data[at : self.data.index(b"\0", at)].decode()
 
     def position(self, name: str) -> int:
-        """Where the bytes of a data symbol are in the file."""
+        """Return the position of a data symbol's bytes in the file."""
         for symbol in self.symbols:
             if symbol.name == name and symbol.section:
                 return self.sections[symbol.section].offset + symbol.value
@@ -64,7 +64,7 @@ class Elf:
 
     @property
     def exported(self) -> set[str]:
-        """Symbols that the object gives to others."""
+        """Symbols that the object defines for others."""
         return {s.name for s in self.symbols if s.visible and s.section}
 
     @cached_property

@@ -1,4 +1,4 @@
-"""What a compiled model looks like from outside. In: its name and ports. Out: a C header.
+"""The interface of a compiled model. In: its name and ports. Out: a C header.
 
 A Port is one input or output: the tensor's name, its element type and its sizes, which are all
 known. Arrays are row-major. Names of tensors become C identifiers here and nowhere else.

@@ -1,13 +1,13 @@
-"""A frozen graph as a model to compile. In: a GraphDef, and what the user says about its inputs and
-outputs. Out: a Model: tensors with sizes that are all known.
+"""Read a frozen graph as a model to compile. In: a GraphDef, and the command line's inputs and
+outputs. Out: a Model, whose tensors have known sizes.
 
     --input NAME          a tensor, sizes from the graph     x, layer/x:0
     --input NAME:SIZES    with these sizes                   x:1,784, layer/x:0:1,784, scalar:
     --output NAME         a tensor                           probabilities, split:1
 
-Without --input, the placeholders that the outputs need are the inputs; without --output, what
-nobody else in the graph uses are the outputs. --batch is the first size where the graph leaves it
-open.
+Without --input, the inputs are the placeholders that the outputs need; without --output, the
+outputs are the tensors that no operation of the graph reads. --batch is the first size where the
+graph leaves it open.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _PLACEHOLDERS = {"Placeholder", "PlaceholderV2"}
 
 @dataclass(frozen=True)
 class Model:
-    """What to compile: the graph, its inputs with their sizes, its outputs."""
+    """A model to compile: the graph, its inputs with their sizes, its outputs."""
 
     graph: Graph
     inputs: tuple[Tensor, ...]
@@ -49,7 +49,7 @@ class Model:
 
 
 def port_name(tensor: Tensor) -> str:
-    """What a tensor is called outside: its operation's name, and which output unless the first."""
+    """Return a tensor's public name: that of its operation, with the output's number unless 0."""
     return tensor.name.removesuffix(":0")
 
 
@@ -59,7 +59,7 @@ def read_model(
     outputs: Sequence[str] = (),
     batch: int | None = None,
 ) -> Model:
-    """Find a model's ends; ValueError says what is missing or wrong."""
+    """Find a model's inputs and outputs; ValueError says what is missing or wrong."""
     if batch is not None and batch < 1:
         raise ValueError(f"a batch has at least one element, not {batch}")
     graph = Graph()
@@ -103,7 +103,7 @@ def _parse_input(graph: Graph, text: str) -> tuple[Tensor, tuple[int, ...] | Non
 
 
 def _sinks(graph: Graph) -> tuple[Tensor, ...]:
-    """What the graph computes and doesn't use."""
+    """Return the tensors that the graph computes and doesn't use."""
     operations = graph.get_operations()
     used = {t.op for op in operations for t in op.inputs}
     used |= {c for op in operations for c in op.control_inputs}
@@ -114,7 +114,7 @@ def _sinks(graph: Graph) -> tuple[Tensor, ...]:
 
 
 def _values(op: Operation) -> Sequence[Tensor]:
-    """What an operation computes; which way a Merge was reached isn't asked for."""
+    """Return an operation's results, without the index of the branch that reached a Merge."""
     return op.outputs[:1] if op.definition.flow is Flow.MERGE else op.outputs
 
 

@@ -1,7 +1,7 @@
-"""From a Program to an object file. In: LLVM modules and weights. Out: the file's bytes.
+"""Compile an LlvmProgram to an object file. In: LLVM modules and weights. Out: the file's bytes.
 
-The modules are joined by LLVM's linker, which renames what collides, and compiled to one object
-that needs no other. The weights are written into the room that the object reserves for them.
+LLVM's linker joins the modules, renaming symbols that collide, and one object is compiled that
+needs no other. The weights are then written into the space that the object reserves for them.
 """
 
 from __future__ import annotations

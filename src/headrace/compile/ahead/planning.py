@@ -1,7 +1,7 @@
 """Plan a frozen model. In: its Dataflow. Out: a Plan whose inputs and outputs are numbered as the
 feeds and fetches are.
 
-Nothing may be left to the interpreter: what can't be compiled is an error that names it.
+Nothing may be left to the interpreter: a node that can't be compiled raises an error that names it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def plan_flow(flow: Dataflow, target: Target) -> Plan:
 
 
 def _can(node: Node) -> bool:
-    # Kernels that look at indices end the call themselves if one is none, as they do in loops.
+    # Kernels that check indices end the call themselves if one is out of range, as in loops.
     return is_lowerable(node, FAMILIES, inside=True)
 
 

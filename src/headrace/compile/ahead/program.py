@@ -3,11 +3,10 @@
     int NAME(inputs…, outputs…, workspace)     checks its pointers, then runs the calls in order
     size_t NAME_workspace_size(void)
 
-The workspace holds the plan's arena, then the scratch of whichever kernel runs, its counters, and
-the status word that kernels set when they are given an index outside of its range.
-Constants are one read-only block, `NAME_weights`. The modules only reserve room for it: whoever
-makes the object file puts the bytes there (`Program.weights`), since text would be many times
-larger.
+The workspace holds the plan's arena, then the scratch memory of the running kernel, its counters,
+and the status word that kernels set when an index is out of range. Constants are one read-only
+block, `NAME_weights`. The modules only reserve space for it: `objects` writes the bytes
+(`LlvmProgram.weights`) into the object file, since text would be many times larger.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ __all__ = ["LlvmProgram", "make_program"]
 
 # Code addresses the weights relative to itself, with 32 bits.
 _LARGEST = 2**31 - 2**24
-_STATUS = "inout:status"  # what the argument for the status word is called (kernels.gathers)
+_STATUS = "inout:status"  # the name of the argument for the status word (kernels.gathers)
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,7 @@ def make_program(
 
 
 def _check(plan: Plan, inputs: Sequence[Port], outputs: Sequence[Port]) -> None:
-    """The plan is closed (only ports and constants), and the ports are the plan's."""
+    """Check that the plan has only ports and constants, and that the ports are the plan's."""
     for buffer in plan.buffers:
         if buffer.kind == "variable":
             raise ValueError(
@@ -90,7 +89,7 @@ def _check(plan: Plan, inputs: Sequence[Port], outputs: Sequence[Port]) -> None:
 
 
 class _Layout:
-    """Where everything lies: `weights` with each constant's offset, and the workspace."""
+    """The layout of memory: `weights` with each constant's offset, and the workspace."""
 
     def __init__(self, plan: Plan) -> None:
         self.weights = bytearray()
@@ -162,8 +161,8 @@ def _status_of(f: Function) -> Reg:
 def _write_calls(
     module: Module, plan: Plan, layout: _Layout, interface: Interface, symbols: dict[str, str]
 ) -> Function:
-    """The function that runs the plan's kernels, given pointers that are sound; returns 3 if an
-    index was not, which ends a loop.
+    """Write the function that runs the plan's kernels on valid pointers; it returns 3 if an index
+    is out of range, which ends a loop.
     """
     f = module.function(f"{interface.name}_run", [PTR] * (len(interface.ports) + 1), I32)
     workspace = f.parameters[-1]

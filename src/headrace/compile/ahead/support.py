@@ -1,8 +1,9 @@
 """Functions that LLVM calls where a processor has no instruction. Out: a module's text, or None.
 
-x86-64-v2 and WebAssembly can't convert float16; a compiler's runtime library would do it for them.
-Compiled models bring no library, so they bring these two functions, under the names that LLVM asks
-for. Everything else that kernels use has instructions everywhere (tests make sure of it).
+x86-64-v2 and WebAssembly have no instructions to convert float16, for which a compiler's runtime
+library has functions. Compiled models need no library, so they contain these two functions, under
+the names that LLVM expects. Everything else that kernels use has instructions everywhere, which
+tests check.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _INFINITY, _SIGN = 0x7F800000, 0x8000
 
 
 def support_module(target: Target) -> str | None:
-    """The functions that are missing on the target; None if it has all instructions."""
+    """Return the module of functions that the target needs; None if it has all instructions."""
     if target.has("f16c") or target.triple.startswith("aarch64"):
         return None
     module = Module(target)

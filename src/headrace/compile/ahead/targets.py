@@ -1,8 +1,8 @@
 """Processors to compile for ahead of time. In: `--target` and `--cpu`. Out: a Target.
 
-The widths must be known here, because generated code spells its vectors out; so only processors
-that are listed can be asked for. All of them round to integers in hardware (x86-64-v2 is the first
-of its line that does): the generated code never needs a mathematical library.
+The widths must be known here, because generated code has explicit vectors, so only listed
+processors can be chosen. All of them round to integers in hardware (x86-64-v2 is the first of its
+line that does): the generated code never needs a mathematical library.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Transposed convolutions (the gradient of a convolution to its input) by plain convolutions.
 
-Along an axis of stride s, the result's places m * s + p of one phase p get their sums from every
-s-th tap of the filter alone: a convolution of stride 1 with these taps in reverse. So there is a
-small convolution for each pair of phases, whose results are put where they belong; nothing is
-multiplied by the zeros that a widened input would have between its pixels.
+Along an axis of stride s, the results m * s + p of one phase p are sums over every s-th tap of the
+filter only: a convolution of stride 1 with these taps reversed. So there is a small convolution for
+each pair of phases, whose results are copied to their places. Nothing is multiplied by the zeros
+that a dilated input would have between its pixels.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ AS_IT_IS = Epilogue(Pointwise(("float32",), (), (0,)), ())
 
 @dataclass(frozen=True)
 class _Phase:
-    """What one phase of an axis computes.
+    """One phase of an axis.
 
-    first, step, count: the taps. pads: around the input. skip: how many results lie before the
-    first place. start, apart, places: where those that count go.
+    first, step, count: the taps. pads: around the input. skip: the results before the first place.
+    start, apart, places: the places of the other results.
     """
 
     first: int
@@ -66,7 +66,7 @@ def _phases(window: Window[int]) -> list[_Phase]:
 
 
 def supports_transposed(g: Convolution) -> bool:
-    """Whether it is a sum of plain convolutions."""
+    """Return whether a convolution's gradient can be computed by plain convolutions."""
     return all(w.stride == 1 or w.dilation == 1 for w in (g.h, g.w))
 
 

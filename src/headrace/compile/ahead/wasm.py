@@ -1,9 +1,9 @@
 """Link one WebAssembly object into a module. In: LLVM's object. Out: a module that runs.
 
 The formats are the WebAssembly specification's and, for the "linking" and "reloc.*" sections, the
-tool conventions' (Linking.md). One object that needs nothing from others asks little of a linker:
-functions and types keep their numbers, and places that LLVM left open are padded to five bytes, so
-that code is patched where it stands. What remains is to lay out memory:
+tool conventions' (Linking.md). A single object that needs no others is simple to link: functions
+and types keep their numbers, and LLVM pads relocated numbers to five bytes, so that code is patched
+in place. What remains is to lay out memory:
 
     0 … STACK          the stack, which grows down: an overflow leaves memory and traps
     STACK … heap base  data, segment by segment
@@ -233,7 +233,7 @@ class WasmObject:
         raise ValueError(f"the object doesn't define {name}")
 
     def position(self, name: str) -> int:
-        """Where the bytes of a data symbol are in the file."""
+        """Return the position of a data symbol's bytes in the file."""
         symbol = self.symbol(name)
         return self.starts[_DATA] + self.segments[symbol.index].start + symbol.offset
 
@@ -301,7 +301,7 @@ def link_module(data: bytes, exports: Sequence[str]) -> bytes:
 
 
 def _lay_out(segments: Sequence[_Segment]) -> int:
-    """Give every segment its address; returns where the free memory begins."""
+    """Assign an address to every segment; return where the free memory begins."""
     at = STACK
     for s in segments:
         s.address = -(-at // s.alignment) * s.alignment
@@ -310,7 +310,7 @@ def _lay_out(segments: Sequence[_Segment]) -> int:
 
 
 def _relocated(obj: WasmObject, section: int) -> bytearray:
-    """The section's bytes, with what LLVM left open filled in."""
+    """Return the section's bytes with its relocations applied."""
     payload = bytearray(obj.sections.get(section, b""))
     for r in obj.relocations.get(section, ()):
         meaning, form = _RELOCATIONS[r.type]

@@ -1,8 +1,8 @@
 """Batches of matrix products, one task each: C[b] = epilogue(op(A[b]) op(B[b])).
 
-Matrices are found by strides, so that attention's heads are multiplied where they are: in
+Matrices are addressed by strides, so that attention's heads are multiplied in place: in
 [batch, sequence, heads, depth], the rows of one head's matrix are heads * depth apart. A stride of
-0 along a dimension of the batch broadcasts. Each task packs what it must for itself.
+0 along a dimension of the batch broadcasts. Each task packs its own matrices where that pays.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ MANY_ROWS = 64  # make up for packing
 
 @dataclass(frozen=True)
 class BatchStrides:
-    """Where the matrices of a batch lie: elements from one row to the next, and from one matrix to
-    the next along each dimension of the batch; `offset`: elements before the first. For a vector
+    """The strides of a batch's matrices, in elements: from one row to the next, and from one matrix
+    to the next along each dimension of the batch; `offset`: elements before the first. For a vector
     per matrix, `row` is 0.
     """
 
@@ -56,9 +56,9 @@ def dense(shape: Sequence[int], batch: Sequence[int], rows: int, columns: int) -
 class BatchedGemm:
     """Products of `batch` matrices. Arguments: a, b, the epilogue's operands, its outputs.
 
-    `operands` says where each of the epilogue's operands lies; those of kind "full" have rows as
-    far apart as the outputs, which all lie as `at_c` says. `pack_a`, `pack_b`: whether a task
-    copies its matrix into panels first. The other fields are a `Blocking`'s.
+    `operands` has the strides of each of the epilogue's operands; those of kind "full" have the row
+    stride of the outputs, whose strides are `at_c`. `pack_a`, `pack_b`: whether a task copies its
+    matrix into panels first. The other fields are a `Blocking`'s.
     """
 
     batch: tuple[int, ...]
@@ -202,8 +202,8 @@ def batched_gemm(
     depth: int = 512,
     target: Target | None = None,
 ) -> BatchedGemm:
-    """A `BatchedGemm` with blocks that suit a shape. Places that aren't given are dense; an operand
-    is then as large as the result, or a vector that all matrices share.
+    """Return a `BatchedGemm` with blocks that suit a shape. Strides that aren't given are dense; an
+    operand is then as large as the result, or a vector that all matrices share.
     """
     epilogue = epilogue or nothing(dtype)
     at_a = at_a or dense(batch, batch, *((k, m) if transpose_a else (m, k)))
@@ -219,7 +219,7 @@ def batched_gemm(
     if pack_a is None:
         pack_a = narrow or (transpose_a and m * k * SIZES[dtype] > LARGE)
     if pack_b is None:
-        # Rows that lie far apart compete for few places of the first-level cache.
+        # Rows that lie far apart compete for few sets of the first-level cache.
         pack_b = narrow or transpose_b or (at_b.row != n and m >= MANY_ROWS)
     pack_a = pack_a or (not at_a.row and (k if transpose_a else m) > 1)
     pack_b = pack_b or (not at_b.row and k > 1)

@@ -1,8 +1,8 @@
 """The best items by their scores, in native code: ops.ctc_search.Best, step by step.
 
 Items are i64 numbers; `score` points to their scores. A list of items has a `state` of two words:
-how many items it has, and what is known about their order. The algorithms are those of C++'s
-standard library, because the order of items with equal scores follows from them.
+the number of its items, and what is known about their order. The algorithms are those of C++'s
+standard library, because they determine the order of items with equal scores.
 """
 
 from __future__ import annotations
@@ -240,7 +240,7 @@ class BestItems:
         return self.f.icmp("ne", self.f.load(I64, self.state, _ORDER), _UNORDERED)
 
     def worst(self) -> Reg:
-        """The item with the worst score, which comes first from now on."""
+        """Return the item with the worst score, after moving it to the front."""
         f, items, score = self.f, self.items, self.score
 
         def find() -> None:

@@ -2,9 +2,9 @@
 
 A sequence's labels, with a blank before, between and after them, are *positions*. A row has one
 float64 per position, in whole vectors, with a margin of impossible positions on either side, so
-that a move from one or two places before needs no case of its own. Threads divide the sequences;
-each has room for the rows of one of them: what is said (`emitted`) and the forward recursion
-(`alpha`) for every step, and four more.
+that a move from one or two positions before needs no special case. Threads divide the sequences;
+each has room for the rows of one sequence: the emission log probabilities (`emitted`) and the
+forward recursion (`alpha`) for every step, and four more.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class _Sequence:
         return self.f.add(self.f.mul(k, 2), 1)
 
     def _weights(self, labels: Reg, count: Reg) -> None:
-        """Write what moves are allowed."""
+        """Write the weights of the allowed moves."""
         f, merge = self.f, self.spec.merge
         self._fill(self.stay, 0.0)
         self._fill(self.skip, -inf)
@@ -167,7 +167,7 @@ class _Sequence:
         return f.mul(f.add(f.mul(t, self.batch), b), self.classes)
 
     def _softmax(self, b: Reg, t: Reg, labels: Reg, count: Reg) -> None:
-        """Write the softmax of a step as the gradient, and what each position says."""
+        """Write the softmax of a step as the gradient, and each position's log probability."""
         f, lanes, element = self.f, self.lanes, self.element
         cells = self._cells(b, t)
         source, target = (f.offset(p, cells, element) for p in (self.logits, self.gradient))
@@ -236,7 +236,7 @@ class _Sequence:
         return self.f.load(F64.of(self.lanes), row, s)
 
     def _forward(self, length: Reg) -> None:
-        """alpha[t]: log probability of all that was said up to t, ending at each position."""
+        """alpha[t]: the log probability of all labels emitted up to t, ending at each position."""
         f = self.f
         # Before the first step one stands at the first blank, which may be stayed at or left.
         self._fill(self.present, -inf)
@@ -267,9 +267,10 @@ class _Sequence:
         return f.extract(f.call_function(self.log_add, *ends, never), 0)
 
     def _backward(self, b: Reg, length: Reg, labels: Reg, count: Reg, likelihood: Reg) -> None:
-        """Go back through the steps, and take from each softmax how often its classes are expected
-        to be said. `following`: the log probability of saying all that is left, from the step after
-        on; it is overwritten from the first position on, which later ones don't read.
+        """Go back through the steps, and subtract from each softmax how often its classes are
+        expected to be emitted. `following`: the log probability of emitting the remaining labels
+        from the next step on; it is overwritten from the first position on, which later ones don't
+        read.
         """
         f, lanes = self.f, self.lanes
         never = f.const(-inf, F64)
@@ -315,7 +316,7 @@ class _Sequence:
         f.store(never, self.present)
 
     def _expect(self, target: Reg, labels: Reg, count: Reg) -> None:
-        """Take what is expected at each position from the gradient of one step."""
+        """Subtract the expectation of each position from the gradient of one step."""
         f = self.f
 
         def take(symbol: Operand, weight: Reg) -> None:

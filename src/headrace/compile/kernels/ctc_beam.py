@@ -1,8 +1,8 @@
-"""The beam search of CTC's decoder: that of ops.ctc_search, item by item.
+"""The beam search of CTC's decoder, equal to that of ops.ctc_search item by item.
 
-Threads divide the sequences. A thread's working memory holds arrays of 8-byte places, laid out by
-`_Layout`: the tree of prefixes with a hash table from (prefix, label) to its extension, the rows of
-the beam before and after a step, the items that compete, and which rows extend which.
+Threads divide the sequences. A thread's working memory holds arrays of 8-byte words: the tree of
+prefixes with a hash table from (prefix, label) to its extension, the rows of the beam before and
+after a step, the items that compete, and which rows extend which.
 """
 
 from __future__ import annotations
@@ -256,7 +256,7 @@ class _Search:
                     handed = f.select(
                         again, self.number("old_blank", above), self.number("total", above)
                     )
-                    # A prefix that has become impossible hands nothing to those after it.
+                    # A prefix that has become impossible adds nothing to its extensions.
                     impossible = f.fcmp("oeq", self.number("score", above), -inf)
                     lost = f.and_(f.icmp("slt", above, r), impossible)
                     return f.select(lost, -inf, handed)
@@ -292,7 +292,7 @@ class _Search:
         return f.fcmp("ogt", score, floor)
 
     def _extend(self) -> None:
-        """Let the rows and their extensions by every label compete for the places."""
+        """Make the rows and their extensions by every label compete for the beam's places."""
         f = self.f
         rows = self.whole("words", _ROWS)
         self.put(0, "words", _USED)
@@ -351,7 +351,7 @@ class _Search:
             (accepted,) = f.when(possible, lambda: self._accepts(score), lambda: f.const(False, I1))
 
             def reject() -> None:
-                # One that was a row and has been driven out is not extended itself.
+                # A row that was displaced from the beam is not extended itself.
                 f.when(known, lambda: self.put_number(-inf, "total", child))
 
             f.when(accepted, lambda: self._take(r, label, child, score, rows), reject)

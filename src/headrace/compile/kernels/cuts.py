@@ -1,8 +1,8 @@
-"""Pieces of an array whose places are numbers that the step computes: taken out, or put into zeros.
+"""Slices at computed positions: copy a piece out of an array, or into an array of zeros.
 
 A piece is a view of fixed sizes and strides. Entry k of "begin" moves it along an axis, in steps of
-that axis's stride, to one of so many `places`; if it `wraps`, negative numbers count from the end.
-A number that is no place sets the word "fault", and nothing is taken or put.
+that axis's stride, to one of `places` positions; if it `wraps`, negative numbers count from the
+end. A number out of range sets the word "fault", and nothing is copied.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from headrace.compile.pointwise import memory_type
 
 __all__ = ["CutPiece"]
 
-_SMALL = 1024  # elements: so many are quicker by one thread
+_SMALL = 1024  # elements: up to this many, one thread is faster
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class CutPiece:
 
     @property
     def meetings(self) -> int:
-        """The zeros are there before the piece is put among them."""
+        """The zeros are written before the piece is."""
         return int(self.into > 0)
 
     @property
@@ -69,7 +69,9 @@ class CutPiece:
         team.after(self.meetings, copy)
 
     def _start(self, f: Function, begin: Reg) -> tuple[Reg, Reg]:
-        """Whether all numbers are places, and where the piece lies (any place if not)."""
+        """Return whether all numbers are in range, and the piece's offset (any valid one
+        if not).
+        """
         good, start = f.icmp("eq", f.reg(0), 0), f.reg(self.offset)
         for entry, places, stride in self.moves:
             number = load_index(f, self.index_dtype, begin, entry)

@@ -1,12 +1,13 @@
 """Direct convolution on plain layouts: NHWC activations, HWIO filters, any window, any vectors.
 
-The convolution of processors that have no other: what `headrace compile` generates for phones and
-browsers. A task is a band of output rows of one image. Its input rows are copied with their padding
-into scratch memory, so that no window leaves them, and swept panel by panel of filters (whose
-weights stay in cache), row by row, tile by tile: `pixels` x `columns` sums in registers.
+`headrace compile` generates this kernel for processors without a faster one, such as those of
+phones and browsers. A task is a band of output rows of one image. Its input rows are copied with
+their padding into scratch memory, so that windows never leave it, and swept panel by panel of
+filters (whose weights stay in cache), row by row, tile by tile: `pixels` x `columns` sums in
+registers.
 
-Filters come as they are and are packed into panels [panel][window, channel][columns] first; or, if
-`packed`, they are given so (`pack_filters`), which saves the time where they are constants.
+The kernel first packs the filters into panels [panel][window, channel][columns]; if `packed`, they
+are given in panels (`pack_filters`), which saves time where they are constants.
 """
 
 from __future__ import annotations

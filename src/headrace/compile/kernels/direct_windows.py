@@ -1,9 +1,9 @@
-"""Windows that slide over each channel alone: pooling and depthwise convolution on the plain layout
-NHWC, for any window and any vectors. They stand beside the convolution of kernels/direct.
+"""Windows that slide over each channel separately: pooling and depthwise convolution in the plain
+layout NHWC, for any window and any vectors. They complement the convolution of kernels/direct.
 
-What a window reaches over the image's edge doesn't count: its rows and columns are cut to the
-image. As in TensorFlow, the maximum starts from the lowest finite number and takes what is greater,
-so that a NaN never wins, and the average is that of the elements inside.
+Windows are clipped to the image: elements beyond its edge don't count. As in TensorFlow, the
+maximum starts from the lowest finite number and takes greater elements, so that a NaN never wins,
+and the average is that of the elements inside.
 """
 
 from __future__ import annotations

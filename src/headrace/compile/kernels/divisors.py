@@ -1,4 +1,4 @@
-"""What integers are divided by. A zero among them sets the word "fault"."""
+"""Check the divisors of integers: a zero among them sets the word "fault"."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from headrace.compile.pointwise import memory_type
 
 __all__ = ["LookForZero"]
 
-_SMALL = 1024  # elements: so many are quicker by one thread
+_SMALL = 1024  # elements: up to this many, one thread is faster
 
 
 @dataclass(frozen=True)
 class LookForZero:
-    """Copy `count` integers, and see whether one of them is 0."""
+    """Copy `count` integers, and set the fault word if one of them is 0."""
 
     count: int
     dtype: str

@@ -1,6 +1,6 @@
 """Cholesky factors and inverses of matrices of moderate size, a thread to a matrix.
 
-LAPACK's ways pay for large matrices; for a few hundred rows it's their calls that take the time.
+LAPACK's blocked algorithms pay for large matrices; up to a few hundred rows their calls dominate.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from headrace.compile.pointwise import memory_type
 
 __all__ = ["PANEL", "Cholesky", "Inverse"]
 
-PANEL = 32  # columns that are eliminated before the others learn of it
+PANEL = 32  # columns that are eliminated before the other columns are updated
 _ROWS = 4  # elements that are compared at once
 _DOTS = 8  # dot products at once
 _TILE = 8  # rows of a tile of the product
@@ -212,7 +212,7 @@ class Inverse:
         return f.finish()
 
     def _update(self, team: Team) -> Function:
-        """Do to the columns outside of a panel what was done in it: add the product of the panel
+        """Apply the elimination of a panel to the columns outside it: add the product of the panel
         and its rows, which themselves become that product.
         """
         f, type = team.helper("update", [PTR, PTR, I64, I64]), memory_type(self.dtype)

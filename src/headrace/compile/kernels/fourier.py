@@ -1,10 +1,10 @@
 """Fourier transforms of rows whose length is a power of two: Stockham's algorithm, radix 4.
 
 A pass takes the sums and differences of four parts of the row, n / 4 apart, times powers of a root
-of unity, and writes them next to each other in runs of `s` elements: 1, 4, 16, ... for pass after
-pass, with one of radix 2 at the end where the logarithm is odd. So what is read always lies side by
-side, and the result comes out in order. Between the passes, real and imaginary parts are in planes
-of their own.
+of unity, and writes them next to each other in runs of `s` elements: 1, 4, 16, ... from pass to
+pass, with one pass of radix 2 at the end where the logarithm is odd. So reads are always
+contiguous, and the result is in order. Between the passes, real and imaginary parts are in separate
+planes.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class Fourier:
     real parts, then imaginary parts, of e^(-2 pi i j k / n) for k = 1, 2, 3 and j < n / 4, as
     [2, 3, n / 4]; work: room of 4 n numbers, times the lanes if inner isn't 1, for each thread.
 
-    The result may have the memory of what is transformed. Transforms along an axis that isn't the
-    last are done as many at once as there are lanes. A thread does whole transforms: between passes
-    it would wait for the others longer than a pass takes.
+    The result may overwrite the input. Along an axis that isn't the last, as many transforms are
+    done at once as there are lanes. A thread does whole transforms: a barrier between passes would
+    take longer than a pass.
     """
 
     dtype: str

@@ -1,4 +1,4 @@
-"""Fully connected layers of small batches, where reading the weights is what takes the time.
+"""Fully connected layers of small batches, whose time is spent on reading the weights.
 
 Forward, `small_batch` is a `Gemm` that reads the weights in place and in order, a few rows at a
 time, while the sums of all rows of the batch stay in the core's own cache. Backward,
@@ -146,8 +146,8 @@ def small_batch_backward(
     rounds: str = "",
     target: Target | None = None,
 ) -> SmallBatchBackward:
-    """A `SmallBatchBackward` with blocks that suit a shape: a piece of dY should take a third of
-    the first-level cache, and few rows of W should compete for its sets with it.
+    """Return a `SmallBatchBackward` with blocks that suit a shape: a piece of dY should take a
+    third of the first-level cache, and few rows of W should compete for the same sets.
     """
     target = target or host()
     lanes = target.lanes(dtype)

@@ -1,9 +1,9 @@
 """Rows by index: gathering, scattering, summing segments.
 
-Indices are checked before anything is written. If one is outside of its range, the word "status"
-becomes 1 and nothing else is done; it isn't touched otherwise, so one word serves many kernels.
-Scattering is in the order of the indices, whatever the number of threads: each thread has rows (or
-columns, if rows are long) of the result for itself and goes over all indices.
+Indices are checked before anything is written. If one is out of range, the word "status" becomes 1
+and nothing else is done. Otherwise the word isn't touched, so many kernels can share it. Updates
+are applied in the order of the indices, whatever the number of threads: each thread owns rows (or
+columns, if rows are long) of the result and visits all indices.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = [
     "load_index",
 ]
 
-# Rows of so many elements are divided among the threads by columns.
+# Rows of this many elements are divided among the threads by columns.
 WIDE = 512
 
 
@@ -195,8 +195,8 @@ class ScatterRows:
 
 @dataclass(frozen=True)
 class UpdateRows:
-    """For each i in order, rows indices[i] of the targets [rows, inner] become what the program
-    makes of them, of scalars, and of row i of the gradient [count, inner].
+    """For each i in order, replace rows indices[i] of the targets [rows, inner] by the program's
+    results from these rows, scalars, and row i of the gradient [count, inner].
 
     The program's inputs are the targets, then its other operands, of which number `gradient` is
     the gradient. If `counted`, "length" says how many of the indices count.
@@ -354,7 +354,7 @@ def copy_row(f: Function, type: Type, target: Reg, source: Reg, count: int) -> N
 
 
 def _checked(team: Team, check: _Indices, indices: Reg, status: Reg) -> Reg:
-    """Whether some index is outside of its range; thread 0 says so in the status."""
+    """Return whether some index is out of range; thread 0 sets the status if so."""
     f = team.f
     lanes = 16
     type = memory_type(check.dtype)

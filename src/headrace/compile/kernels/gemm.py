@@ -2,14 +2,14 @@
 
 A and B are packed into panels (shared by all threads), then blocks of the product are claimed. A
 block is swept panel by panel and tile by tile, for one stretch of the common dimension after the
-other; its sums stay in the core's own cache in between. What need not be packed is read in place
-(`a` or `b` = "direct"), and B may come packed already ("packed", by `PackB`), so that a matrix that
-serves many products is packed once. Of a transposed A each thread may copy what a block reads, one
-stripe of it at a time (`a` = "stripes").
+other; its sums stay in the core's own cache in between. Operands that need no packing are read in
+place (`a` or `b` = "direct"), and B may be packed already ("packed", by `PackB`), so that a matrix
+that several products share is packed once. Of a transposed A, each thread may copy the part that a
+block reads, one stripe at a time (`a` = "stripes").
 
-Blocks are claimed by whoever is free (`share` = "claim"), or each thread has its own part of the
-columns ("columns"): then it packs its own panels of B, nobody waits, and products that follow each
-other find in a core's own cache what that core has written.
+Free threads claim blocks (`share` = "claim"), or each thread has its own part of the columns
+("columns"): then it packs its own panels of B, no thread waits, and the next product finds in a
+core's own cache the columns that this core has written.
 
 `rows` x `columns` is the register tile, `depth` the stretch of k, `tiles` and `panels` are how many
 tiles a block has down and across: `gemm` chooses them. `look` is how far ahead rows of a B that is
@@ -45,7 +45,7 @@ __all__ = [
 # A block's rows of A stay in L2, with the sums of its columns if k is split. Rows that are copied
 # may be more: others can compete for few of its sets.
 BLOCK_ROWS, COPIED_ROWS, BLOCK_COLUMNS = 96, 144, 512
-BLOCKS = 4  # at least so many for each thread
+BLOCKS = 4  # at least this many for each thread
 WHOLE = 768  # a k that isn't split
 FEW_ROWS, FEW_ROWS_DEPTH = 64, 128
 LINE = 64
@@ -61,7 +61,7 @@ def rounding(dtype: str) -> Epilogue | None:
 
 
 def nothing(dtype: str) -> Epilogue:
-    """The epilogue that stores the product as it is."""
+    """Return the epilogue that stores the product unchanged."""
     return Epilogue(Pointwise((dtype,), (), (0,)))
 
 
@@ -125,13 +125,13 @@ class Gemm:
 
     @property
     def meetings(self) -> int:
-        """Packed panels are whole before they are read, unless each thread packs its own."""
+        """Panels are packed before they are read, unless each thread packs its own."""
         shares_b = self.b == "pack" and self.share == "claim"
         return int(self.a == "pack" or shares_b)
 
     @property
     def small(self) -> bool:
-        """Whether it's over before a team has met."""
+        """Whether one thread is done before a team would meet."""
         return self.m * self.n * self.k < SMALL
 
     def scratch(self, threads: int) -> int:
@@ -380,8 +380,8 @@ def _block_size(
 
 
 def _fair_block(count: int, size: int, step: int, threads: int) -> int:
-    """The size of parts, about `size` and a multiple of `step`, with which threads that take them
-    in turn end at about the same time.
+    """Return the size of parts, about `size` and a multiple of `step`, for which threads that claim
+    them in turn finish at about the same time.
     """
 
     def longest(size: int) -> int:

@@ -1,7 +1,7 @@
-"""Ways to compute a matrix product. In: a shape. Out: specs, likely the fastest first.
+"""Candidates for a matrix product. In: a shape. Out: specs, likely the fastest first.
 
-All of a list's specs take the same buffers: a, b, then the epilogue's operands and outputs. Which
-is the fastest is for a clock to say; the order here is where to begin, and what to take without.
+All specs of a list take the same buffers: a, b, then the epilogue's operands and outputs. Timing
+decides which is the fastest; without it the first is taken.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from headrace.devices.target import SIZES, Target, host
 
 __all__ = ["candidates", "packed_gemm"]
 
-FEW_ROWS = 64  # a batch so small that reading the weights takes as long as computing
+FEW_ROWS = 64  # rows of a batch for which reading the weights takes as long as computing
 MANY = 128
-PACKED = 1 << 17  # bytes of B that are soon copied
+PACKED = 1 << 17  # bytes of a B that is copied quickly
 STRIPE = 8  # tiles beside each other that read a transposed matrix together
 
 
@@ -82,9 +82,9 @@ def _divided(
     threads: int,
     target: Target | None,
 ) -> Kernel | None:
-    """The kernel for a product that fits into the cores' own caches, if matrices can be divided
-    into equal parts of their columns. Nothing else is tried: what counts is that all products of a
-    network divide their work alike, and that can't be seen when they are timed one by one.
+    """Return the kernel for a product that fits into the cores' own caches, if matrices can be
+    divided into equal parts of their columns. Nothing else is tried: all products of a network
+    should divide their work alike, and timing them one by one would not show that.
     """
     target = target or host()
     size = SIZES[dtype]
@@ -95,7 +95,7 @@ def _divided(
         return None
     if n % (threads * columns) == 0:
         return _by_columns(m, n, k, transposed, dtype, epilogue, threads, target)
-    # What was divided by columns is A's k, or m if it's transposed.
+    # The dimension that was divided by columns is A's k, or m if it's transposed.
     if not transposed[1] and (m if transposed[0] else k) % (threads * columns) == 0:
         return narrow_product(m, n, k, transposed[0], dtype, epilogue, target=target)
     return None
@@ -119,7 +119,7 @@ def _by_columns(
     """Each thread has a part of the columns."""
     size, vectors = SIZES[dtype], _vectors(target)
     columns = vectors * target.lanes(dtype)
-    # A small B is better close together; not so where A is copied already.
+    # A small B is better packed, except where A is copied already.
     packs = not transposed[0] and n // threads * k * size <= PACKED
     spec = gemm(
         m, n, k, *transposed, dtype, epilogue,
@@ -159,17 +159,17 @@ def _small_batches(
 def _ways(
     m: int, n: int, k: int, transpose_a: bool, transpose_b: bool, dtype: str, cached: int
 ) -> list[tuple[str, str]]:
-    """What to pack and what to read in place, the likely best first; a core's own cache holds
-    `cached` bytes.
+    """Return which operands to pack and which to read in place, the likely best choice first; a
+    core's own cache holds `cached` bytes.
     """
     size = SIZES[dtype]
     if size < 4:
         return [("pack", "pack")]
-    # Packing pays when what is packed is used often, and where rows lie far apart.
+    # Packing pays for a matrix that is used often, or whose rows lie far apart.
     ways_a = ["direct", "pack"]
     if transpose_a and n >= MANY:
         ways_a = ["pack", "direct"] if m * k * size <= cached else ["pack"]
-        # What one block reads, and no other, isn't worth packing for all.
+        # Elements that only one block reads aren't worth packing for all threads.
         if n <= BLOCK_COLUMNS and m * k * size > cached:
             ways_a = ["stripes", "pack"]
     ways_b = ["pack", "direct"] if n * k * size <= cached else ["pack"]
@@ -194,7 +194,7 @@ def packed_gemm(
     *,
     target: Target | None = None,
 ) -> tuple[PackB, Gemm]:
-    """Packing B, and the product with a packed B: for a B that serves many products."""
+    """Return the packing of B and the product with a packed B, for a B that products share."""
     a = "direct" if SIZES[dtype] >= 4 and not transpose_a else "pack"
     spec = gemm(m, n, k, transpose_a, False, dtype, epilogue, a=a, b="packed", target=target)
     return PackB(n, k, transpose_b, dtype, spec.columns), spec

@@ -1,8 +1,8 @@
-"""How matrix kernels read and write memory. In: arrays' types and what is fused into the access.
-Out: vector registers of the type that is accumulated in, and stores of a fused epilogue's outputs.
+"""Memory access of matrix kernels. In: arrays' types, and the programs fused into the access. Out:
+vector registers of the accumulator's type, and stores of a fused epilogue's outputs.
 
-A matrix is an array whose rows are contiguous. `Source` reads vectors along its rows, widened and
-passed through a prologue; `Sink` takes a tile of a product through its epilogue to memory.
+A matrix is an array whose rows are contiguous. `MatrixSource` reads vectors along its rows, widens
+them and applies a prologue; `Sink` applies the epilogue to a tile of a product and stores it.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class Sink:
         return 1 + len(steps) + 20 * heavy + len(self.epilogue.operands)
 
     def fetch(self, f: Function, pointers: Sequence[Reg], index: Operand) -> None:
-        """Bring what belongs to element `index`, operands and outputs, into the core's cache."""
+        """Prefetch the operands and outputs of element `index` into the core's cache."""
         operands = self.epilogue.operands
         program = self.epilogue.program
         dtypes = (*program.inputs[1:], *program.output_dtypes)

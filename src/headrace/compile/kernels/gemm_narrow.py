@@ -1,15 +1,15 @@
 """Products with few columns, as the last layer of a classifier has: C = epilogue(op(A) B).
 
-A row of the product doesn't fill a vector, and an element of A that is broadcast would be used once
-only. So vectors go down here: `lanes` rows of a column of op(A) times one element of B. A that is
-transposed has them as they lie in memory, else squares of A are transposed in registers; so are the
+A row of the product doesn't fill a vector, and a broadcast element of A would be used only once. So
+vectors run down the columns here: `lanes` rows of a column of op(A) times one element of B. In a
+transposed A these are contiguous; otherwise squares of A are transposed in registers. So are the
 sums, before the epilogue.
 
 Where products divide their columns (`Gemm.share`), a core's cache holds the columns of A that the
-core has written, and a thread should read no others. If A is transposed these are rows of the
-product, which a thread has for itself. If not, each thread multiplies its columns by the rows of B
-that belong to them, for all rows of the product; when all have met, each adds up the sums of its
-part of the rows. Those are few, and they alone go from core to core.
+core has written, and a thread should read no others. If A is transposed, these are rows of the
+product, which only this thread computes. If not, each thread multiplies its columns by the
+corresponding rows of B, for all rows of the product; after a barrier, each adds up the sums of its
+part of the rows. Only these few sums move from core to core.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class NarrowProduct:
 
     @property
     def meetings(self) -> int:
-        """Sums of all columns of A are whole before they are added."""
+        """The threads' sums are complete before they are added."""
         return 0 if self.transpose_a else 1
 
     def __post_init__(self) -> None:

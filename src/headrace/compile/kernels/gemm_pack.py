@@ -2,7 +2,7 @@
 
 In: a source and the width of a panel. Out: units of work for a team. A packed panel holds `width`
 elements for k = 0, then for k = 1 and so on; panels follow each other. The last panel may have
-fewer elements per k in the source; what is packed beside them is 0 or is left alone.
+fewer elements per k in the source; the rest of it is 0 or is left as it was.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class Packing:
 
 class Stripe:
     """Copies a stripe of a matrix, `width` of its `columns`, to a buffer with rows of just that
-    length: what a thread reads again and again, close together. `function` is
+    length, so that data which a thread reads repeatedly is contiguous. `function` is
 
         stripe(number, k, depth, to, *pointers): `depth` rows, from row k on
     """

@@ -1,4 +1,4 @@
-"""Blocks of a matrix product. In: where A, B and the results are. Out: code that multiplies.
+"""Blocks of a matrix product. In: the places of A, B and the results. Out: code that multiplies.
 
 A block is some tiles down and some panels across. For one stretch of k after the other it is swept
 panel by panel, and each panel tile by tile: a panel of B stays in the first-level cache, the

@@ -1,4 +1,4 @@
-"""The largest elements of rows, and where they are."""
+"""The largest elements of rows, and their positions."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class LargestKernel:
 
 @dataclass(frozen=True)
 class LargestOfAny:
-    """As Largest, for any sizes: `sizes` are the rows, their length and k, as int64."""
+    """As LargestKernel, for any sizes: `sizes` are the rows, their length and k, as int64."""
 
     dtype: str
 
@@ -55,9 +55,9 @@ class LargestOfAny:
 def _emit_rows(
     team: Team, dtype: str, sizes: tuple[Operand, Operand, Operand], arrays: list[Reg]
 ) -> None:
-    """What has been found so far is in order in the result, and an element that belongs there moves
-    the smaller ones on by a place. Few do: a vector of elements is first compared with the least of
-    those that were found.
+    """Keep the elements found so far sorted in the result; a larger element moves the smaller ones
+    by one place. Few elements are larger, so a vector of elements is first compared with the least
+    of those found.
     """
     f = team.f
     rows, length, k = sizes
@@ -100,7 +100,7 @@ def _for_each_lane(f: Function, mask: Reg, body: Callable[[Reg], None]) -> None:
 
 
 def _element(team: Team, dtype: str) -> Function:
-    """The function that looks at one element, and puts it among those that were found."""
+    """Return the function that inserts one element among those found, if it is large enough."""
     f = team.helper("element", [PTR, PTR, PTR, I64, I64])
     source, values, indices, j, k = f.parameters
     value = load_value(f, dtype, 0, source, j)

@@ -1,13 +1,13 @@
-"""Rows of lists: a row goes in or comes out, by its number or at the top.
+"""Rows of lists: write or read a row, by its number or at the top.
 
-A list is `rows` rows of `inner` elements. Of a tensor array, `marks` has a byte for each row: 1 if
-it can be read. Of a stack, `top` has two words: how many rows are in use, and how many of them lie
-below and belong to other stacks in the same memory. A number outside of the list, a row that is
-written twice or read without having been written set the word `fault`; the kernel then touches no
-memory that isn't its own, and whoever looks at the word ends the step.
+A list is `rows` rows of `inner` elements. For a tensor array, `marks` has a byte for each row: 1 if
+it can be read. For a stack, `top` has two words: the number of rows in use, and how many of them
+lie below and belong to other stacks in the same memory. A number out of range, a row that is
+written twice, or one that is read before it was written sets the word `fault`. The kernel then
+touches only its own memory, and the driver ends the step when it sees the word.
 
-A stack of 0 rows is one that *grows*: before its rows, in a header, stand the number of rows that
-there is room for, and a word that says that they were too few.
+A stack of 0 rows *grows*: a header before its rows has the number of rows that there is room for,
+and a word that says that they were too few.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["HEADER", "CheckMarks", "PutRow", "TakeRow", "ZeroRows"]
 
 HEADER = 64  # bytes before the rows of a list that grows
 
-_SMALL = 1024  # elements: rows of so many are quicker by one thread
+_SMALL = 1024  # elements: rows of up to this many are faster by one thread
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class _Row:
         return 0
 
     def _by_first(self, team: Team, body: Callable[[], object]) -> None:
-        """Let one thread note what happened to the row, after all have seen how it was."""
+        """Make one thread update the row's state, after all threads have read it."""
         is_first = team.f.icmp("eq", team.f.reg(team.thread), 0)
         team.after(1, lambda: team.f.when(is_first, body))
 
@@ -60,7 +60,7 @@ class _Row:
 
 
 def _at(f: Function, number: Reg, rows: Operand, inner: int) -> tuple[Reg, Reg]:
-    """Whether a row's number is one, and where the row starts (row 0 if it isn't)."""
+    """Return whether a row's number is in range, and where the row starts (row 0 if it isn't)."""
     good = f.icmp("ult", number, rows)
     return good, f.mul(f.select(good, number, 0), inner)
 
@@ -168,8 +168,8 @@ class TakeRow(_Row):
 
 @dataclass(frozen=True)
 class ZeroRows(_Row):
-    """Let a stack that grows have as many rows as another has, of zeros: few, if any, since a loop
-    that goes backwards leaves none.
+    """Give a stack that grows as many rows of zeros as another one has: few, if any, since a
+    backward loop leaves none.
     """
 
     arguments = ("like", "inout:list", "inout:top", "inout:fault")

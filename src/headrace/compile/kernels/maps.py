@@ -27,12 +27,12 @@ __all__ = ["Map", "unroll_of"]
 
 # Work of fewer vector instructions than this is not worth a second thread.
 SMALL = 4000
-# The units of work that are made for the threads to share: enough for even shares.
+# The units of work that the threads share: enough for even shares.
 UNITS = 64
 ENOUGH = 8
 # Larger squares of registers than this aren't transposed: narrow types would need very large ones.
 SQUARE = 16
-# Rows whose elements are read in several goes are done in blocks of so many.
+# Rows whose elements are read several times are done in blocks of this many.
 NEAR = 64
 # Longer programs are not unrolled, or done on whole squares of registers.
 LONG = 24
@@ -73,7 +73,7 @@ class Map:
 
     @property
     def small(self) -> bool:
-        """Whether one thread does it sooner than a team would meet."""
+        """Whether one thread is done before a team would meet."""
         return prod(self.extents) * (1 + len(self.program.steps)) <= SMALL
 
     def scratch(self, threads: int) -> int:
@@ -174,7 +174,7 @@ class _Nest:
         if self.is_small():
             return rows, lanes
         if self.turned:
-            # Along the inputs for long, so that the processor foresees what is read next.
+            # Long runs along the inputs, which the processor's prefetcher predicts.
             return min(rows, 32 * self.lanes), min(lanes, 4 * self.lanes)
         if self._finer():
             return min(rows, NEAR), lanes
@@ -188,8 +188,8 @@ class _Nest:
         return rows, _share(lanes, wanted, step)
 
     def _finer(self) -> list[str]:
-        """The outer dimensions that are between the rows in an input: rows are done in blocks, and
-        these dimensions within them, while what was read for one is near for the others.
+        """Return the outer dimensions with strides between those of a row's elements in an input:
+        rows are done in blocks, and these dimensions within a block, while its lines are in cache.
         """
         row = self.row
         if row is None or not self.across:
@@ -281,7 +281,7 @@ class _Nest:
         first = len(self.map.inputs)
         size = prod(self.map.extents)
         if self.turned:
-            # Every store is to another page: fetching the line first would take most of the time.
+            # Every store is to another page: most time would be spent on fetching lines first.
             least //= 16
         return [
             size * SIZES[a.dtype] >= least and self._is_aligned(first + i, a)

@@ -1,11 +1,11 @@
-"""Windows over each channel of blocked images alone: pooling, depthwise convolution, and their
+"""Windows over each channel of blocked images separately: pooling, depthwise convolution, and their
 gradients; any window, stride and padding.
 
-What a window reaches over the image's edge doesn't count, neither for the maximum nor for the
-average. As in TensorFlow, the maximum starts from the lowest finite number and takes what is
-greater (a NaN never wins), while its gradient goes to the first element of the window, row by row,
-that no later one is greater than (which may be a leading NaN). `MaxPool` notes which that is, as
-one byte: row of the window times its width plus column. The gradient then needs no images.
+Elements beyond the image's edge don't count, neither for the maximum nor for the average. As in
+TensorFlow, the maximum starts from the lowest finite number and takes greater elements (a NaN never
+wins), while its gradient goes to the first element of the window, row by row, that no later one is
+greater than (which may be a leading NaN). `MaxPool` stores the position of that element as one
+byte: row of the window times its width plus column. The gradient then needs no images.
 """
 
 from __future__ import annotations
@@ -303,8 +303,8 @@ class _Window:
 
 @dataclass(frozen=True, slots=True)
 class _Gradient(_Pool, ABC):
-    """Goes over the image's pixels, in cells of stride x stride: pixels at the same place in a cell
-    are seen by windows at the same taps. What windows say is added up.
+    """Visits the image's pixels in cells of stride x stride: windows see pixels at the same place
+    in a cell at the same taps. The contributions of all windows are added up.
     """
 
     _operands: ClassVar[int]  # arguments before the epilogue's

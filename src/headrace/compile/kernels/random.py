@@ -1,4 +1,4 @@
-"""Random numbers by Philox 4x32-10: those of ops.philox, number for number.
+"""Random numbers by Philox 4x32-10, equal to those of ops.philox number for number.
 
 A stream is three 64-bit words: the key and the two halves of the counter at which it starts. A
 sample of the generator gives a group of four numbers (two, for 8-byte types), so group g is a pure
@@ -63,7 +63,7 @@ class StreamOfSeed:
 
 @dataclass(frozen=True)
 class AdvanceStream:
-    """Give the stream that a generator is at; move the generator on by so many samples."""
+    """Return the current stream of a generator, and advance the generator by some samples."""
 
     arguments = ("inout:generator", "samples", "out:stream")
     counters = 0
@@ -88,8 +88,8 @@ class AdvanceStream:
 @dataclass(frozen=True)
 class RandomNumbers:
     """Floats that are "uniform" in [0, 1), "normal" or "truncated" (normal, within two deviations),
-    or "integer" numbers. `limits`, as int64: how many; of integers, also the smallest and what they
-    are below. So ops of all sizes share one piece of code.
+    or "integer" numbers. `limits`, as int64: the count; for integers, also the lower bound and the
+    exclusive upper bound. So ops of all sizes share one piece of code.
     """
 
     distribution: str
@@ -198,7 +198,7 @@ class RandomNumbers:
         self, f: Function, fill: Function, numbers: list[Reg], keys: Reg, low: Reg, high: Reg,
         first: Reg, target: Reg,
     ) -> None:  # fmt: skip
-        """Do groups again that have a number outside."""
+        """Draw groups again that have a number out of bounds."""
         inside = _within(f, numbers[0])
         for n in numbers[1:]:
             inside = f.and_(inside, _within(f, n))

@@ -1,4 +1,5 @@
-"""Anchors over rows and channels as Rows, Reduce and Map kernels.
+"""Anchors over rows and channels as Rows, Reduce and Map kernels: softmax and its losses, batch and
+local response normalisation.
 
 In: an anchor's geometry. Out: a fragment, which is a small Plan that a builder splices into the
 plan of a cluster. Its inputs and outputs are the anchor's operands and outputs, with the same
@@ -365,8 +366,8 @@ def _image_gradient(g: BatchNorm, channels: _Channels) -> Map:
 
 @dataclass(frozen=True)
 class _Near:
-    """Rows with as many zeros before and after them as a window of channels reaches over: the
-    window's sum at every channel then is one of neighbours.
+    """Rows with as many zeros before and after them as a window of channels extends over the ends:
+    the window's sum at every channel is then a sum of neighbours without a special case.
     """
 
     g: LocalResponse

@@ -1,12 +1,13 @@
 """Reductions: combine elements along dimensions, with programs before and after.
 
-Three forms, chosen by where the elements lie and how many there are:
+There are three forms, chosen by the layout and the number of elements:
 
     rows        the lanes are along a reduced dimension; a row's lanes are combined in the end
     columns     the lanes are along a dimension that is kept, the rows are added to each other
-    partial     either of the two when few results are made of many elements: the threads share the
-                elements, leave partial results in scratch memory, meet, and combine those in the
-                order of the threads
+    partial     either of the two for few results from many elements: the threads share the
+    elements,
+                leave partial results in scratch memory, meet, and combine those in the order of the
+                threads
 
 Results depend on the number of threads, but not on how the threads run. Sums of floating numbers
 are made of short sums (at most CHAIN additions) that are added up with compensation.
@@ -56,12 +57,12 @@ from headrace.lowering.pointwise import Pointwise
 
 __all__ = ["ReduceKernel"]
 
-# How many additions a plain sum may be long before it's added to a compensated one.
+# The most additions of a plain sum before it's added to a compensated one.
 CHAIN = 64
 # Work of fewer vector instructions than this is not worth a second thread.
 SMALL = 4000
-# What decides the form of a reduction, and with it the layout of scratch memory, must not depend on
-# the target: it's decided for vectors of this size.
+# The form of a reduction, and with it the layout of scratch memory, must not depend on the target:
+# it's chosen for vectors of this size.
 _USUAL = Target("", "", "", 64, 32)
 # With fewer units than this to share, the threads share the elements of each result.
 ENOUGH = 16
@@ -98,7 +99,7 @@ class ReduceKernel:
 
     @property
     def small(self) -> bool:
-        """Whether one thread does it sooner than a team would meet."""
+        """Whether one thread is done before a team would meet."""
         return prod(self.kept) * prod(self.reduced) * (2 + len(self.before.steps)) <= SMALL
 
     @property
@@ -113,7 +114,7 @@ class ReduceKernel:
 
     @property
     def meetings(self) -> int:
-        """Partial results of all threads are there before they are combined."""
+        """All threads' partial results are stored before they are combined."""
         return int(_ReductionLoops(self, _USUAL).is_partial)
 
     def scratch(self, threads: int) -> int:
@@ -270,8 +271,8 @@ class _ReductionLoops:
         return affine(terms, offset)
 
     def _values(self, blocks: Blocks) -> StagedProgram:
-        """What is combined, at three levels. Rows: kept, reduced and lane variables. Columns: kept,
-        lane and reduced ones.
+        """Return the program of the combined values, at three levels. Rows: kept, reduced and lane
+        variables. Columns: kept, lane and reduced ones.
         """
         inner = 1 if self.by_rows else 2
         levels = {d.name: 0 for d in self.kept_rest} | {d.name: inner for d in self.reduced_rest}

@@ -1,8 +1,8 @@
-"""Kernels that go over the same rows several times while they are in cache.
+"""Kernels that pass over each row several times while it is in cache.
 
-A stage is a pointwise program along the row. What it gives is stored, kept for later stages,
+A stage is a pointwise program along the row. Its results are stored, kept for later stages,
 combined over the row to a scalar that later stages use, or added up over all rows. Softmax, losses
-with their gradients, normalisations and their gradients are all a few stages (see recipes).
+with their gradients, normalisations and their gradients all consist of a few stages (see recipes).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from headrace.lowering.pointwise import Pointwise, record
 
 __all__ = ["Rows", "Stage"]
 
-# How many additions a plain sum may be long before it's added to a compensated one.
+# The most additions of a plain sum before it's added to a compensated one.
 CHAIN = 64
 # Rows whose sums over all rows are added plainly before they are folded.
 BLOCK = 32
@@ -106,7 +106,7 @@ class Rows:
 
     @property
     def meetings(self) -> int:
-        """The totals of all threads' rows are there before they are added."""
+        """All threads' totals are stored before they are added."""
         return int(any(kind == "total" for s in self.stages for _, kind, _ in _results(s)))
 
     def scratch(self, threads: int) -> int:
@@ -308,7 +308,7 @@ class _RowLoops:
     def _placed(
         self, stage: Stage, values: Sequence[str], folded: Sequence[bool], chunk: int
     ) -> list[Statement]:
-        """Put the values of a stage where they belong."""
+        """Return the statements that store or keep the values of a stage."""
         body: list[Statement] = []
         for i, kind, place in _results(stage):
             if kind == "total":
@@ -346,7 +346,7 @@ class _RowLoops:
         return body
 
     def _fold_totals(self) -> list[Statement]:
-        """Add a block's plain sums to the compensated ones, and begin anew."""
+        """Add a block's plain sums to the compensated ones, and reset them."""
         body: list[Statement] = []
         for place, dtype in self.totals:
             parts = [f"{part}_{place}" for part in ("high", "low", "plain")]
@@ -362,7 +362,7 @@ class _RowLoops:
         return [*body, *self._clear(("plain",))]
 
     def _sum_totals(self) -> list[Statement]:
-        """The outputs that are totals, from what all threads have."""
+        """Compute the outputs that are totals from the totals of all threads."""
         body: list[Statement] = []
         for place, dtype in self.totals:
             names = [f"{part}_{place}" for part in ("high", "low")]

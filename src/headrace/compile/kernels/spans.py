@@ -1,5 +1,5 @@
-"""Element-wise kernels, sums of columns and updates of rows for any sizes: interpreted operations
-are run by them.
+"""Element-wise kernels, sums of columns and updates of rows for any sizes, for interpreted
+operations.
 
 Arrays are tables of `rows` times `columns` elements. An input is one of three kinds: "full" (such a
 table), "row" (one row, for all rows) or "single" (one element for all).
@@ -20,11 +20,11 @@ from headrace.lowering.pointwise import Pointwise
 
 __all__ = ["ColumnSums", "RowUpdates", "Span", "block_of"]
 
-_NEAR = 128  # so many rows are added up in the elements' own type
+_NEAR = 128  # this many rows are added up in the elements' own type
 
 
 def block_of(program: Pointwise, target: Target) -> int:
-    """How many elements of a row are done at once: a row has at least as many."""
+    """Return how many elements of a row are done at once: a row has at least as many."""
     return lanes_for(target, [program]) * unroll_of(program)
 
 
@@ -33,7 +33,7 @@ def _inputs(program: Pointwise) -> list[str]:
 
 
 class _Operands:
-    """The inputs of a program in a table; what is one element for all is loaded once."""
+    """The inputs of a program in a table; an input of one element is loaded once."""
 
     def __init__(
         self, f: Function, program: Pointwise, kinds: Sequence[str], pointers: Sequence[Reg]
