@@ -39,7 +39,7 @@ from headrace.compile.words import (
     Header,
     PhaseWord,
     RowWord,
-    begin_anew,
+    after_jump,
     clock,
     get,
     get_pointer,
@@ -118,7 +118,7 @@ def _step(module: Module, team: TeamFunctions) -> Function:
         row = row_at(f, header, f.load(I64, phase, PhaseWord.FIRST))
         taken = is_taken(f, row, f.load(I64, phase, PhaseWord.HOW))
         pause(phase_number)
-        begin_anew(f, header)
+        after_jump(f, header)
         following = f.select(taken, target, f.add(number, 1))
         return f.select(is_stopped(f, header), count, following)
 

@@ -45,7 +45,7 @@ def homes_of(
     """Return the homes of values; values of `elsewhere` have other places."""
     made = {v: g for g in groups if g.kind in _KINDS for n in g.nodes for v in n.outputs}
     found = [
-        pair for g in groups for pair in (*_pieces(region, g, made), *_slopes(region, g, made))
+        pair for g in groups for pair in (*_pieces(region, g, made), *_gradients(region, g, made))
     ]
     homes: dict[Value, Home] = {}
     for value, home in found:
@@ -68,7 +68,7 @@ def _pieces(
             yield source.base, home
 
 
-def _slopes(
+def _gradients(
     region: Region, group: Group, made: Mapping[Value, Group]
 ) -> Iterator[tuple[Value, Home]]:
     """Yield the gradients that can be computed in the place of logits."""
@@ -76,13 +76,13 @@ def _slopes(
         return
     logits, sizes = region.source(group.head.inputs[0]), group.space.shape
     last = logits.view is None and region.consumers[logits.base] == [group.head]
-    slope, maker = _slope(region, group), made.get(logits.base)
+    gradient, maker = _gradient(region, group), made.get(logits.base)
     whole = maker is not None and maker.kind != "join"  # whose pieces others may read later
-    if slope is not None and last and whole:
-        yield slope, Home(logits.base, View(sizes, row_major(sizes)))
+    if gradient is not None and last and whole:
+        yield gradient, Home(logits.base, View(sizes, row_major(sizes)))
 
 
-def _slope(region: Region, group: Group) -> Value | None:
+def _gradient(region: Region, group: Group) -> Value | None:
     """Return the loss's only result of the logits' size and type; None if there are several."""
     found = [
         v for n in group.nodes for v in n.outputs

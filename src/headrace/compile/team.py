@@ -35,7 +35,7 @@ from headrace.compile.words import (
     PoolWord,
     RowWord,
     TeamWord,
-    begin_anew,
+    after_jump,
     clock,
     get,
     get_pointer,
@@ -141,7 +141,7 @@ class TeamFunctions:
         def jump(number: Reg, phase: Reg, how: Reg) -> list[Reg]:
             pause(number)
             taken = is_taken(f, row_at(f, header, f.load(I64, phase, PhaseWord.FIRST)), how)
-            begin_anew(f, header)
+            after_jump(f, header)
             following = f.select(taken, f.load(I64, phase, PhaseWord.TARGET), f.add(number, 1))
             return [f.select(is_stopped(f, header), end, following), no]
 
@@ -301,8 +301,8 @@ class TeamFunctions:
         header, phase = f.parameters
         f.call_function(self._publish, header, phase)
         pool = get_pointer(f, header, Header.POOL)
-        nobody, ours = f.reg(0), f.convert("ptrtoint", header, I64)
-        is_ours = f.compare_exchange(pool, nobody, ours, PoolWord.OWNER, "release")
+        no_owner, ours = f.reg(0), f.convert("ptrtoint", header, I64)
+        is_ours = f.compare_exchange(pool, no_owner, ours, PoolWord.OWNER, "release")
 
         def ring() -> None:
             bell = f.atomic_load(pool, PoolWord.BELL, "monotonic")

@@ -61,10 +61,10 @@ def _check_buffers(plan: Plan) -> None:
         if b.whole >= 0:
             w = buffers[b.whole]
             if not (w.offset <= b.offset and b.offset + b.size <= w.offset + w.size):
-                raise _wrong(f"b{i} is a part of b{b.whole}, and lies outside of it")
+                raise _wrong(f"b{i} is a part of b{b.whole}, but lies outside it")
         used = any(i in call.buffers for call in plan.calls)
         if used and not 0 <= b.offset <= plan.arena - b.size:
-            raise _wrong(f"b{i} lies outside of the arena: {b.size} bytes at {b.offset}")
+            raise _wrong(f"b{i} lies outside the arena: {b.size} bytes at {b.offset}")
     if plan.fault is not None and buffers[plan.fault].dtype != "int64":
         raise _wrong(f"the fault word b{plan.fault} is of {buffers[plan.fault].dtype}")
 
@@ -77,7 +77,7 @@ def _check_call(plan: Plan, number: int, call: Call) -> None:
         )
     for b in call.buffers:
         if not 0 <= b < len(plan.buffers):
-            raise _wrong(f"call {number} works on b{b}, and there is none", call)
+            raise _wrong(f"call {number} uses b{b}, which does not exist", call)
     if isinstance(kernel, Jump) and not 0 <= kernel.target <= len(plan.calls):
         raise _wrong(f"call {number} jumps to {kernel.target}, of {len(plan.calls)} calls", call)
     for name, b in zip(names, call.buffers, strict=True):
@@ -128,7 +128,7 @@ def _check_barriers(plan: Plan) -> None:
             since = []
         for before, other in since:
             if conflicts(other, call, plan.buffers):
-                raise _wrong(f"calls {before} and {number} conflict, and no barrier parts them")
+                raise _wrong(f"calls {before} and {number} conflict, and no barrier separates them")
         since.append((number, call))
 
 
@@ -217,8 +217,8 @@ class _Contents:
             if state[b] & _OVERWRITTEN:
                 names = ", ".join(f"b{other}" for other in self._others[b])
                 raise _wrong(
-                    f"call {number} reads b{b} ({self._plan.buffers[b]}), whose bytes were given "
-                    f"to others meanwhile ({names})",
+                    f"call {number} reads b{b} ({self._plan.buffers[b]}), which was overwritten "
+                    f"by another buffer ({names})",
                     call,
                 )
             if state[b] == _UNWRITTEN:

@@ -16,7 +16,7 @@ TICKS = {"x86_64": 2**29}.get(platform.machine(), 2**24)
 __all__ = [
     "ALONE", "CANCELLED", "FAULTED", "FIRST_ARRAY", "FOREIGN", "IDLE", "INTERRUPTED", "JUMP",
     "LINE", "NEVER", "NO_MEETING", "OUTSIDE", "PHASE_BITS", "TEAM", "TICKS", "Header",
-    "HelperWord", "How", "PhaseWord", "PoolWord", "RowWord", "TeamWord", "begin_anew", "clock",
+    "HelperWord", "How", "PhaseWord", "PoolWord", "RowWord", "TeamWord", "after_jump", "clock",
     "get", "get_pointer", "is_stopped", "is_taken", "phase_at", "phase_of", "put",
     "reset_counters", "row_at", "rows_of", "run_share", "stop", "stop_if_asked",
 ]  # fmt: skip
@@ -205,8 +205,8 @@ def is_taken(f: Function, row: Reg, how: Reg) -> Reg:
     return f.when(f.icmp("eq", how, How.ALWAYS), lambda: f.const(1, I1), is_zero)[0]
 
 
-def begin_anew(f: Function, header: Reg) -> None:
-    """Reset the task counters between two parts of a loop, and end the step after a fault."""
+def after_jump(f: Function, header: Reg) -> None:
+    """Write what follows a jump: reset the task counters, for loops, and end after a fault."""
     reset_counters(f, header)
     fault = f.load(I64, get_pointer(f, header, Header.FAULT))
     f.when(f.icmp("ne", fault, 0), lambda: stop(f, header, FAULTED, 0))

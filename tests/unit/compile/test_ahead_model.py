@@ -68,7 +68,7 @@ def test_what_is_wrong_is_told(inputs, outputs, batch, message):
 def test_an_unknown_rank():
     with tf.Graph().as_default() as graph:
         tf.identity(tf.placeholder("float32", name="x"))
-        with pytest.raises(ValueError, match="nothing is known of the shape of input 'x'"):
+        with pytest.raises(ValueError, match="the shape of input 'x' is unknown"):
             read_model(graph.as_graph_def(), batch=1)
 
 

@@ -50,7 +50,7 @@ class Port:
 
     def __post_init__(self) -> None:
         if self.dtype not in C_TYPES:
-            raise ValueError(f"{self.name!r} is of type {self.dtype}, which C has no word for")
+            raise ValueError(f"{self.name!r} is of type {self.dtype}, which C has no type for")
 
     @property
     def elements(self) -> int:

@@ -109,7 +109,7 @@ def _sinks(graph: Graph) -> tuple[Tensor, ...]:
     used |= {c for op in operations for c in op.control_inputs}
     found = [t for op in operations if op not in used and op.inputs for t in _values(op)]
     if not found:
-        raise ValueError("the graph has no outputs that can be told: name them with --output")
+        raise ValueError("the graph's outputs can't be determined: name them with --output")
     return tuple(found)
 
 
@@ -143,7 +143,7 @@ def _sizes(tensor: Tensor, given: tuple[int, ...] | None, batch: int | None) -> 
         return given
     how = f"say --input {name}:SIZE,SIZE,…"
     if static.ndims is None:
-        raise ValueError(f"nothing is known of the shape of input {name!r}: {how}")
+        raise ValueError(f"the shape of input {name!r} is unknown: {how}")
     sizes = list(static.as_list())
     if sizes and sizes[0] is None:
         sizes[0] = batch

@@ -38,7 +38,7 @@ class LlvmProgram:
 
     interface: Interface
     modules: tuple[str, ...]
-    kernels: tuple[str, ...]  # symbols, which nobody outside needs to see
+    kernels: tuple[str, ...]  # symbols, which are internal to the object
     weights: bytes
 
     @property
@@ -73,7 +73,7 @@ def _check(plan: Plan, inputs: Sequence[Port], outputs: Sequence[Port]) -> None:
                 "with graph_util.convert_variables_to_constants"
             )
         if buffer.kind == "list":
-            raise ValueError(f"nobody knows how long the list {buffer.label!r} gets")
+            raise ValueError(f"the length of the list {buffer.label!r} is not known before it runs")
         if buffer.kind in ("input", "output"):
             port = (inputs if buffer.kind == "input" else outputs)[buffer.index]
             if (port.dtype, port.size) != (buffer.dtype, buffer.size):
