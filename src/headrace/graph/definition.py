@@ -29,9 +29,8 @@ __all__ = [
     "NOT_DIFFERENTIABLE",
     "Definition",
     "Effect",
-    "Kernel",
     "Kind",
-    "LoweringRule",
+    "OpKernel",
     "Sample",
     "asks_for_step",
     "bind_kernel",
@@ -100,7 +99,7 @@ def _always() -> bool:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Kernel:
+class OpKernel:
     """One way to run an op on one type of device.
 
     run: called as `Definition.kernel` is; returns NotImplemented for inputs that it does not take,
@@ -136,7 +135,7 @@ class Definition:
     as_shape  (op, output index, value) -> the TensorShape that this output, a vector, stands for,
               where value(tensor) is what is known of a tensor; None if it isn't more than usual
     static    (op, value, partial) -> what tf.get_static_value says of the output
-    kernels   for each type of device, further ways to run the op (see Kernel), the preferred one
+    kernels   for each type of device, further ways to run the op (see OpKernel), the preferred one
               first; on a CPU `kernel` itself is the last
     lower     the same meaning as loops, for the compiler (see headrace.lowering), or None
     simplify  (node) -> a simpler Node, values that its outputs equal, or None to keep it
@@ -160,8 +159,8 @@ class Definition:
     fold: Callable[..., Any] | None = None
     as_shape: Callable[..., TensorShape | None] | None = None
     static: Callable[..., Any] | None = None
-    kernels: Mapping[str, tuple[Kernel, ...]] = field(default_factory=dict)
-    lower: LoweringRule | None = None
+    kernels: Mapping[str, tuple[OpKernel, ...]] = field(default_factory=dict)
+    lower: Lowering | None = None
     simplify: Callable[..., Any] | None = None
     reshapes: Callable[..., bool] | None = None
     flow: Flow | None = None
@@ -198,13 +197,13 @@ class Definition:
         """What OpDefs say: an op that takes references has its state in them, not in itself."""
         return self.effect is not Effect.PURE and not self.schema.has_ref_inputs
 
-    def table(self, device_type: str) -> tuple[Kernel, ...]:
+    def table(self, device_type: str) -> tuple[OpKernel, ...]:
         """The kernels for a type of device, the preferred one first; none if it has none."""
         found = (
             *_REGISTERED.get((self.op_type, device_type), ()),
             *self.kernels.get(device_type, ()),
         )
-        return (*found, Kernel(self.kernel)) if device_type == HOST else found
+        return (*found, OpKernel(self.kernel)) if device_type == HOST else found
 
     @property
     def is_overridden(self) -> bool:
@@ -229,7 +228,7 @@ def unfolded(op: Any) -> None:
 
 
 _DEFINITIONS: dict[str, Definition] = {}
-_REGISTERED: dict[tuple[str, str], tuple[Kernel, ...]] = {}  # by op type and type of device
+_REGISTERED: dict[tuple[str, str], tuple[OpKernel, ...]] = {}  # by op type and type of device
 _HOMES: dict[str, str] = {}
 
 
@@ -240,7 +239,7 @@ def register(definition: Definition) -> None:
     _DEFINITIONS[definition.op_type] = definition
 
 
-def register_kernel(op_type: str, device_type: str, kernel: Kernel) -> None:
+def register_kernel(op_type: str, device_type: str, kernel: OpKernel) -> None:
     """Put a kernel before those that an op has for a type of device."""
     key = op_type, device_type
     _REGISTERED[key] = (kernel, *_REGISTERED.get(key, ()))

@@ -19,16 +19,7 @@ from headrace.core.errors import ShapeError
 from headrace.core.shapes import TensorShape
 from headrace.graph.attributes import as_attribute, check_limits, expected
 from headrace.graph.default import get_default_graph
-from headrace.graph.definition import (
-    Definition,
-    Effect,
-    Kernel,
-    Kind,
-    LoweringRule,
-    Sample,
-    lookup,
-    register,
-)
+from headrace.graph.definition import Definition, Effect, Kind, OpKernel, Sample, lookup, register
 from headrace.graph.flow import Flow
 from headrace.graph.graph import Graph
 from headrace.graph.operation import Operation, Tensor, made_at
@@ -74,8 +65,8 @@ def define(
     fold: Callable[..., Any] | None = None,
     as_shape: Callable[..., Any] | None = None,
     static: Callable[..., Any] | None = None,
-    kernels: Mapping[str, Sequence[Kernel]] | None = None,
-    lower: LoweringRule | None = None,
+    kernels: Mapping[str, Sequence[OpKernel]] | None = None,
+    lower: Lowering | None = None,
     simplify: Callable[..., Any] | None = None,
     reshapes: Callable[..., bool] | None = None,
     flow: Flow | None = None,

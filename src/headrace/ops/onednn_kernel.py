@@ -1,5 +1,5 @@
-"""oneDNN as an entry of an op's kernel table. In: a function that calls `devices.onednn`. Out: a
-Kernel that declines cases that oneDNN doesn't support, and that is skipped without the library.
+"""oneDNN as an entry of an op's kernel table. In: a function that calls `devices.onednn`. Out: an
+OpKernel that declines cases that oneDNN doesn't support, and that is skipped without the library.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from functools import wraps
 from typing import Any
 
 from headrace.devices import onednn
-from headrace.graph.definition import Kernel
+from headrace.graph.definition import OpKernel
 
 __all__ = ["onednn_kernel"]
 
 
-def onednn_kernel(function: Callable[..., Any]) -> Kernel:
+def onednn_kernel(function: Callable[..., Any]) -> OpKernel:
     """Return the kernel that calls `function`, which may raise `onednn.Unsupported`."""
 
     @wraps(function)
@@ -24,4 +24,4 @@ def onednn_kernel(function: Callable[..., Any]) -> Kernel:
         except onednn.Unsupported:
             return NotImplemented
 
-    return Kernel(run, onednn.available)
+    return OpKernel(run, onednn.available)

@@ -17,7 +17,7 @@ from headrace.core.locks import RLock
 from headrace.core.shapes import TensorShape
 from headrace.devices.device import device_types
 from headrace.graph import definition as known
-from headrace.graph.definition import NOT_DIFFERENTIABLE, Definition, Effect, Kernel, keywords_of
+from headrace.graph.definition import NOT_DIFFERENTIABLE, Definition, Effect, OpKernel, keywords_of
 from headrace.graph.schema import Schema
 from headrace.ops.define import builder_of
 
@@ -101,7 +101,7 @@ def register_kernel(
         )
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        kernel = Kernel(function) if when is None else Kernel(function, when)
+        kernel = OpKernel(function) if when is None else OpKernel(function, when)
         known.register_kernel(op_type, device_type, kernel)
         return function
 

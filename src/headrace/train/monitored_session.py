@@ -23,12 +23,12 @@ from headrace.train.session_creators import ChiefSessionCreator, SessionCreator
 from headrace.train.session_run_hook import SessionRunHook
 from headrace.train.wrapped_sessions import CoordinatedSession, HookedSession, RecoverableSession
 
-__all__ = ["MonitoredSession", "SingularMonitoredSession", "StepContext"]
+__all__ = ["MonitoredSession", "SessionStepContext", "SingularMonitoredSession"]
 
 _ENDS = (OutOfRangeError, StopIteration)
 
 
-class StepContext:
+class SessionStepContext:
     """The argument of a function passed to `run_step_fn`: `session`, which bypasses all hooks, and
     `run_with_hooks`.
     """
@@ -83,7 +83,7 @@ class _CoordinatedCreator:
 class _MonitoredSession:
     """The base class of monitored sessions; see MonitoredSession."""
 
-    StepContext = StepContext
+    StepContext = SessionStepContext
     starts_queue_runners = True
 
     def __init__(
@@ -137,7 +137,7 @@ class _MonitoredSession:
                 f"{names} instead."
             )
         return self._open_session().run_step_fn(
-            lambda run: step_fn(StepContext(self._tf_sess(), run))
+            lambda run: step_fn(SessionStepContext(self._tf_sess(), run))
         )
 
     def should_stop(self) -> bool:
