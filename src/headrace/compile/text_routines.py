@@ -20,7 +20,7 @@ from headrace.compile.kernels.changed_texts import ChangedCase, JoinedTexts, Str
 from headrace.compile.kernels.example_records import (
     KINDS,
     FeaturePlaces,
-    FeatureRows,
+    FeatureRowsKernel,
     FeatureValues,
 )
 from headrace.compile.kernels.number_texts import NumberTexts
@@ -219,7 +219,7 @@ def feature_rows() -> Callable[..., Any] | None:
     size of its values, and how many there are (below zero: none). None where it needs a closer
     look.
     """
-    run = _caller(FeatureRows(), objects=False)
+    run = _caller(FeatureRowsKernel(), objects=False)
 
     def call(address: np.ndarray, size: np.ndarray) -> np.ndarray | None:
         found = np.empty((4, int(size[0]) // 2 + 1), np.int64)

@@ -15,7 +15,7 @@ from headrace.compile.emit import I1, I8, I32, I64, PTR, Function, Operand, Reg
 from headrace.compile.kernel import Team
 from headrace.compile.kernels.text_spans import count_while, is_ascii, span_at
 
-__all__ = ["KINDS", "FeaturePlaces", "FeatureRows", "FeatureValues"]
+__all__ = ["KINDS", "FeaturePlaces", "FeatureRowsKernel", "FeatureValues"]
 
 KINDS = {"bytes": 1, "float": 2, "int64": 3}  # the field of a Feature that has such values
 _DECLINED = -1
@@ -356,7 +356,7 @@ def _write_find(team: Team) -> Function:
 
 
 @dataclass(frozen=True)
-class FeatureRows:
+class FeatureRowsKernel:
     """The features of one FeatureList: the kind of each (0: it has none), where its list is, and
     how many values that has (below zero where it has no kind).
 
