@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from headrace.graph.definition import bind_kernel, definitions
-from headrace.graph.lowering import Elementwise, flat_program
+from headrace.lowering import generated
+from headrace.lowering.rules import Elementwise, flat_program
 from headrace.ops.samples import RandomSample, calls, samples_of, type_choices
 from headrace.runtime.generated import with_generated
 from tests.laws.count import count_check

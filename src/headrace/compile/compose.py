@@ -10,7 +10,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.graph.pointwise import Pointwise, PointwiseStep
+from headrace.lowering.pointwise import Pointwise, PointwiseStep
 
 __all__ = ["Composer", "Ref"]
 

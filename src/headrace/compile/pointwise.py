@@ -25,7 +25,7 @@ import numpy as np
 from headrace.compile import vector_angles, vector_math
 from headrace.compile.emit import F16, F32, F64, I1, I8, I16, I32, I64, Function, Operand, Reg, Type
 from headrace.core.dtypes import as_dtype
-from headrace.graph.pointwise import Pointwise, PointwiseStep
+from headrace.lowering.pointwise import Pointwise, PointwiseStep
 
 __all__ = [
     "compute_type", "emit_pointwise", "emit_steps", "load_value", "memory_type", "narrow",

@@ -37,9 +37,8 @@ from headrace.lowering.anchors import (
     Random,
     Softmax,
 )
-from headrace.graph.dataflow import Node
-from headrace.graph.lowering import row_major
-from headrace.graph.row_anchors import Cut, Gather, RowUpdate, Scatter, SegmentSum
+from headrace.lowering.row_anchors import Cut, Gather, RowUpdate, Scatter, SegmentSum
+from headrace.lowering.rules import row_major
 from headrace.ops.philox import SAMPLES_PER_OUTPUT
 
 __all__ = [

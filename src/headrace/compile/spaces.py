@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from headrace.compile.loops import Affine, Compute, Load, Statement
 from headrace.devices.target import SIZES, Target
-from headrace.graph.pointwise import Pointwise, PointwiseStep
+from headrace.lowering.pointwise import Pointwise, PointwiseStep
 
 __all__ = [
     "Access",

@@ -26,10 +26,8 @@ from headrace.compile.region import is_reference, pooling_of, works
 from headrace.core.dtypes import DType, as_dtype
 from headrace.graph.dataflow import Dataflow, Node, Value, ValueType, is_local
 from headrace.graph.definition import lookup
-from headrace.graph.lowering import Anchor, Elementwise, Join, Move, Pass, Read, Reduce
-from headrace.graph.pointwise import Pointwise, PointwiseStep
 from headrace.graph.structured import parts_of
-from headrace.lowering.pointwise import Instruction, Pointwise
+from headrace.lowering.pointwise import Pointwise, PointwiseStep
 from headrace.lowering.rules import Anchor, Elementwise, Join, Move, Pass, Read, Reduce
 from headrace.ops.simplify import constant_node
 

@@ -12,7 +12,7 @@ __all__ = ["follows_blocks", "geometry_of", "pool_geometry_of", "takes_pool"]
 
 def geometry_of(g: Convolution, block: int) -> Geometry:
     """Return a convolution's geometry for kernels; for gradients, that of the forward pass."""
-    return _geometry(g.n, g.c, g.k, g.h, g.w, g.depthwise, block)
+    return Geometry(g.n, g.c, g.k, g.h, g.w, g.depthwise, block)
 
 
 def follows_blocks(g: Convolution, block: int) -> bool:
@@ -24,25 +24,7 @@ def follows_blocks(g: Convolution, block: int) -> bool:
 
 def pool_geometry_of(g: Pooling, block: int) -> Geometry:
     """Return a pool's geometry for kernels: it has as many filters as channels."""
-    return _geometry(g.n, g.c, g.c, g.h, g.w, False, block)
-
-
-def _geometry(
-    n: int, c: int, k: int, h: Window, w: Window, depthwise: bool, block: int
-) -> Geometry:
-    return Geometry(
-        n,
-        h.size,
-        w.size,
-        c,
-        k,
-        (h.taps, w.taps),
-        (h.stride, w.stride),
-        ((h.before, max(0, h.after)), (w.before, max(0, w.after))),
-        (h.dilation, w.dilation),
-        depthwise,
-        block,
-    )
+    return Geometry(g.n, g.c, g.c, g.h, g.w, False, block)
 
 
 def takes_pool(g: Geometry) -> bool:

@@ -77,18 +77,18 @@ class Window(Generic[Kind]):
         return replace(self, after=reached - self.before - self.size)
 
     def reach(self: Window[int], tap: int) -> tuple[slice, slice]:
-        """The outputs that see a real (unpadded) input through `tap`, and those inputs."""
+        """Return the outputs that see a real (unpadded) input through `tap`, and those inputs."""
         shift = tap * self.dilation - self.before
         first = max(-(shift // self.stride), 0)
         last = min((self.size - 1 - shift) // self.stride, self.out - 1)
         count = max(last - first + 1, 0)
         start = max(first * self.stride + shift, 0)
-        # A count of zero must give an empty slice on both sides, wherever `first` lies.
+        # A count of zero must give an empty slice on both sides, wherever `first` is.
         stop = start + (count - 1) * self.stride + 1 if count else start
         return slice(first, first + count), slice(start, stop, self.stride)
 
     def coverage(self: Window[int]) -> np.ndarray:
-        """For each output, how many of its taps fall on real inputs."""
+        """Return, for each output, how many of its taps see real inputs."""
         counts = np.zeros(self.out, np.int64)
         for tap in range(self.taps):
             counts[self.reach(tap)[0]] += 1
@@ -111,13 +111,13 @@ def out_size(
     padding: str = "VALID",
     explicit: tuple[int, int] = (0, 0),
 ) -> Size:
-    """How many windows of `k` taps fit along an axis of `n` elements; None if that is unknown."""
+    """Return how many windows of `k` taps fit along an axis of `n` elements; None if unknown."""
     _check_step(stride, dilation)
     if padding == "SAME":
         return None if n is None else -(-n // stride)
     before, after = _fixed_pads(padding, explicit)
     if k == 1 and stride == 1 and not before + after:
-        return n  # each element is a window, also where there is none
+        return n  # each element is a window, even if there are none
     if n is None or k is None:
         return None
     extent = _extent(k, dilation)
@@ -141,7 +141,9 @@ def pad_amounts(
     padding: str = "VALID",
     explicit: tuple[int, int] = (0, 0),
 ) -> tuple[Size, Size]:
-    """Padding (before, after) along an axis; SAME puts the odd element after, as TensorFlow."""
+    """Return the padding (before, after) of an axis; SAME puts the odd element after, as
+    TensorFlow.
+    """
     _check_step(stride, dilation)
     if padding != "SAME":
         return _fixed_pads(padding, explicit)

@@ -125,12 +125,12 @@ def _is_inside(value: Tensor, context: ControlFlowContext) -> bool:
 
 
 def _asks_for_shape(op: Operation) -> bool:
-    """Whether an operation needs only the shape of its input, and TensorFlow knows that of it."""
+    """Whether an operation needs only the shape of its input, and TensorFlow knows this."""
     return op.definition in map(definition_of, (b.shape_op, b.size_op, b.rank_op))
 
 
 def invariant_behind(op: Operation) -> Operation | None:
-    """The Enter of an invariant of a loop that an operation only passes on."""
+    """Return the Enter of a loop invariant that an operation only passes on, if it does."""
     while op.definition is definition_of(b.identity) or op.definition.flow is Flow.SWITCH:
         op = op._inputs[0].op
     return op if op.definition.flow is Flow.ENTER and op._attrs["is_constant"] else None

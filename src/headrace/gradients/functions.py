@@ -302,7 +302,9 @@ def _as_outputs(found: Any, name: str) -> list[Tensor]:
 
 
 def _content_name(func: Callable[..., Any], function: GraphFunction) -> str:
-    """A name by what the function does: equal ones are called alike, in every process."""
+    """Return a name derived from the function's content: equal functions share it in
+    every process.
+    """
     body = function.to_proto()
     digest = hashlib.sha256(body.SerializeToString(deterministic=True)).hexdigest()[:11]
     function._proto = None  # it has no name yet
@@ -315,13 +317,13 @@ def _content_name(func: Callable[..., Any], function: GraphFunction) -> str:
 
 @composed
 def derived_function(function: GraphFunction) -> GraphFunction:
-    """The function that gives another one's gradients, for ops."""
+    """Return the function that computes another one's gradients, for ops."""
     return gradient_of(function)
 
 
 def gradient_of(function: GraphFunction) -> GraphFunction:
-    """The function of a function's arguments and its results' gradients that gives the arguments'
-    gradients: dense, and zeros where there are none.
+    """Return the function that maps a function's arguments and its results' gradients to the
+    arguments' gradients: dense, and zeros where there are none.
     """
     if function.gradient is not None:
         return function_named(function._library or function.graph, function.gradient)

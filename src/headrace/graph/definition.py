@@ -30,6 +30,7 @@ __all__ = [
     "Definition",
     "Effect",
     "Kind",
+    "LoweringRule",
     "OpKernel",
     "Sample",
     "asks_for_step",
@@ -160,7 +161,7 @@ class Definition:
     as_shape: Callable[..., TensorShape | None] | None = None
     static: Callable[..., Any] | None = None
     kernels: Mapping[str, tuple[OpKernel, ...]] = field(default_factory=dict)
-    lower: Lowering | None = None
+    lower: LoweringRule | None = None
     simplify: Callable[..., Any] | None = None
     reshapes: Callable[..., bool] | None = None
     flow: Flow | None = None

@@ -12,13 +12,10 @@ from collections.abc import Sequence
 from headrace.core import proto
 from headrace.core.dtypes import as_dtype
 from headrace.graph.attributes import guess_kind, set_proto
-from headrace.graph.functions import Function, FunctionGraph
+from headrace.graph.functions import FunctionGraph, GraphFunction
 from headrace.graph.graph import Graph
-from headrace.graph.import_graph import InputMap, Port, import_nodes, read_attributes
+from headrace.graph.import_graph import InputMap, NodeOutput, import_nodes, read_attributes
 from headrace.graph.operation import Operation, Tensor
-
-if TYPE_CHECKING:
-    from headrace.graph.functions import GraphFunction
 
 __all__ = ["build_body", "function_def"]
 
@@ -98,9 +95,6 @@ def build_body(
     message: proto.FunctionDef, library: Graph
 ) -> tuple[Graph, list[Tensor], list[Tensor]]:
     """Make the graph of a FunctionDef, its arguments and its results; a ValueError names faults."""
-    from headrace.graph.functions import FunctionGraph
-    from headrace.graph.import_graph import InputMap, NodeOutput, import_nodes
-
     graph = FunctionGraph(None)
     graph._functions = library._functions
     graph.label = message.signature.name

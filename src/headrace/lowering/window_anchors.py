@@ -71,7 +71,7 @@ def _describe_convolution(site: Site, direction: str, depthwise: bool) -> Convol
             depthwise=depthwise,
         )
     except (MemoryError, UnimplementedError, ValueError):
-        return None  # the kernel says why
+        return None  # the kernel reports the error
     if not prod(x) or not prod(w) or not prod(geometry.output_shape):
         return None
     height, width = (axis.tight() for axis in geometry.axes)
@@ -183,7 +183,7 @@ def _describe_pooling_3d(site: Site, kind: str) -> Pooling3D | None:
             data_format="NDHWC",
         )
     except (MemoryError, UnimplementedError):
-        return None  # the kernel says why
+        return None  # the kernel reports the error
     if geometry.axes[4].taps != 1 or not prod(geometry.output_shape):
         return None
     depth, height, width = (axis.tight() for axis in geometry.axes[1:4])

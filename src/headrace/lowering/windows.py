@@ -78,11 +78,11 @@ def conv_geometry(
     depthwise: bool = False,
     checked: bool = True,
 ) -> ConvGeometry[Given]:
-    """Sizes of a 2-D or 3-D convolution.
+    """Return the sizes of a 2-D or 3-D convolution.
 
     The filter is [*window, in, out], or [*window, in, multiplier] when `depthwise`: each input
-    channel then makes `multiplier` output channels of its own. Kernels check strides and dilations,
-    shape rules don't.
+    channel then makes `multiplier` output channels. Kernels check strides and dilations, shape
+    rules don't.
     """
     channel_axis = _channel_axis(data_format)
     rank = len(data_format)
@@ -129,8 +129,8 @@ def pool_geometry(
     data_format: str = "NHWC",
     checked: bool = True,
 ) -> PoolGeometry[Given]:
-    """Sizes of a 2-D or 3-D pooling. Depth may be pooled alone, by windows that tile it; kernels
-    check that, shape rules don't.
+    """Return the sizes of a 2-D or 3-D pooling. Depth may only be pooled alone, by windows that
+    tile it; kernels check that, shape rules don't.
     """
     channel_axis = _channel_axis(data_format)
     rank = len(data_format)
@@ -201,7 +201,9 @@ def _explicit_pairs(
 
 
 def _channels(data: Size, taken: Size, made: Size, depthwise: bool) -> tuple[Any, Any]:
-    """(input, output) channels from the data's channels and the filter's last two dimensions."""
+    """Return the (input, output) channels, given the data's channels and the filter's last
+    dimensions.
+    """
     if data is not None and taken is not None and data != taken:
         if depthwise:
             message = f"input and filter must have the same depth: {data} vs {taken}"

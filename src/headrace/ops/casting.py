@@ -33,7 +33,7 @@ def _cast(x: Any, *, DstT: DType, Truncate: bool) -> Any:
     target = DstT.numpy
     if x.dtype == target:
         return x.copy()
-    if x.dtype.names:  # quantized numbers are integers in a record
+    if x.dtype.names:  # quantized types are structured dtypes around an integer
         x = x.view(x.dtype[0])
     if target.names:
         return _cast_to(x, target[0], Truncate).view(target)

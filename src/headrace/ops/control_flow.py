@@ -35,8 +35,8 @@ def _scalar(what: str, shape: TensorShape) -> None:
 
 
 def _border_gradient(b: OpBuilder, op: Any, dy: Any) -> Any:
-    """While a branch or a loop is being built, what leads a value into it has the gradient of an
-    Identity. A branch or a loop as a whole is the business of `gradients`.
+    """While a branch or a loop is being built, an op that leads a value into it has the gradient of
+    an Identity. `gradients` handles a finished branch or loop as a whole.
     """
     context = op.graph._get_control_flow_context()
     while context is not None and context is not op._control_flow_context:

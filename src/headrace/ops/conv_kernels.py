@@ -226,7 +226,7 @@ def _geometry(
     explicit_paddings: Sequence[int] | None = None,
     depthwise: bool = False,
 ) -> ConvGeometry[int]:
-    """Sizes of a convolution; one that takes no `explicit_paddings` pads by SAME or VALID only."""
+    """The sizes of a convolution; without `explicit_paddings`, padding is SAME or VALID only."""
     if explicit_paddings is None and padding not in ("SAME", "VALID"):
         raise ValueError(f"padding must be SAME or VALID, got {padding!r}")
     return conv_geometry(
@@ -282,7 +282,7 @@ def _columns(x: np.ndarray, geometry: ConvGeometry[int]) -> np.ndarray:
 
 
 def _scatter_columns(columns: np.ndarray, dx: np.ndarray, geometry: ConvGeometry[int]) -> None:
-    """Add each row to the inputs that its output saw: the transpose of `_columns`."""
+    """Add each row to the inputs of its output: the transpose of `_columns`."""
     kernel = geometry.kernel
     columns = columns.reshape(len(dx), *_outs(geometry), *kernel, dx.shape[-1])
     for position, outs, ins in taps(geometry.axes):
@@ -290,7 +290,7 @@ def _scatter_columns(columns: np.ndarray, dx: np.ndarray, geometry: ConvGeometry
 
 
 def _chunks(geometry: ConvGeometry[int], itemsize: int) -> Iterator[slice]:
-    """Slices of the batch whose columns stay within the budget (one image at least)."""
+    """Return slices of the batch whose columns stay within the budget (one image at least)."""
     sizes = (*_outs(geometry), *geometry.kernel, geometry.in_channels)
     per_image = math.prod(sizes) * itemsize
     step = max(_COLUMN_BYTES // max(per_image, 1), 1)
@@ -312,7 +312,7 @@ def _gradient_last(out_backprop: np.ndarray, geometry: ConvGeometry[int]) -> np.
 
 
 def _restored(x: np.ndarray, geometry: ConvGeometry[int], dtype: np.dtype) -> np.ndarray:
-    """From the channels-last working form back to the data's layout and dtype."""
+    """Convert from the channels-last working form back to the data's layout and dtype."""
     return np.ascontiguousarray(np.moveaxis(x, -1, geometry.channel_axis), dtype)
 
 

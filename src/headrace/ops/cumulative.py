@@ -118,7 +118,9 @@ def cumsum_op(x, axis, exclusive=None, reverse=None, name=None):
 
 @counted(4)
 def _cumprod_gradient(b: OpBuilder, op: Any, dy: Any) -> Any:
-    """Element i is a factor of every product that it enters: sum dy * product / x_i over those."""
+    """Element i is a factor of every product that includes it: sum dy * product / x_i
+    over those.
+    """
     x, y = b.conj(op.inputs[0]), b.conj(op.outputs[0])
     return b.realdiv(b.cumsum(b.multiply(y, dy), **_options(op)), x), None
 
@@ -136,7 +138,7 @@ def cumprod_op(x, axis, exclusive=None, reverse=None, name=None):
 
 
 def _logsumexp_gradient(b: OpBuilder, op: Any, dy: Any) -> Any:
-    """The sum of dy_j * exp(x_i - y_j): its positive and negative parts, each as logarithms."""
+    """Sum dy_j * exp(x_i - y_j): its positive and negative parts, each in log space."""
     x, y = op.inputs[0], op.outputs[0]
     nothing = b.fill(b.shape(dy), b.constant(dy.dtype.min, dy.dtype.base_dtype))
     zeros = b.zeros_like(dy)

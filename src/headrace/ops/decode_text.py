@@ -416,8 +416,8 @@ def decode_csv(
 def _plain_columns(
     texts: np.ndarray, delimiter: bytes, count: int
 ) -> list[np.ndarray] | list[Spans] | None:
-    """The columns of records that are nothing but `count` fields with delimiters between them; None
-    if one of them needs a closer look.
+    """Return the columns of records that consist only of `count` fields with delimiters between
+    them; None if one of them needs a closer look.
     """
     spans = None if delimiter in _CSV_MARKS else spans_of(texts)
     find = None if spans is None else generated.routine("csv_fields")

@@ -19,7 +19,16 @@ from headrace.core.errors import ShapeError
 from headrace.core.shapes import TensorShape
 from headrace.graph.attributes import as_attribute, check_limits, expected
 from headrace.graph.default import get_default_graph
-from headrace.graph.definition import Definition, Effect, Kind, OpKernel, Sample, lookup, register
+from headrace.graph.definition import (
+    Definition,
+    Effect,
+    Kind,
+    LoweringRule,
+    OpKernel,
+    Sample,
+    lookup,
+    register,
+)
 from headrace.graph.flow import Flow
 from headrace.graph.graph import Graph
 from headrace.graph.operation import Operation, Tensor, made_at
@@ -34,7 +43,7 @@ Gradient = Callable[Concatenate[OpBuilder, Operation, ...], Any]
 Composed = TypeVar("Composed", bound=Callable[..., Any])
 
 
-# The only door from one op family to another that would otherwise be a circular import.
+# The only link between op families; direct imports would be circular.
 b = OpBuilder()
 
 
@@ -66,7 +75,7 @@ def define(
     as_shape: Callable[..., Any] | None = None,
     static: Callable[..., Any] | None = None,
     kernels: Mapping[str, Sequence[OpKernel]] | None = None,
-    lower: Lowering | None = None,
+    lower: LoweringRule | None = None,
     simplify: Callable[..., Any] | None = None,
     reshapes: Callable[..., bool] | None = None,
     flow: Flow | None = None,

@@ -167,7 +167,7 @@ def _on_diagonals(found: np.ndarray, once: Labels, output: Labels, places: Any) 
 
 
 def _gradient(b: OpBuilder, op: Any, dy: Any) -> list[Any]:
-    """Of each input: a product of `dy` with the other input, by an equation too."""
+    """Return the gradient of each input: `dy` times the other input, by an equation too."""
     equation, inputs = _parsed(op.attrs["equation"]), list(op.inputs)
     both = [*zip(equation.inputs, inputs, strict=True)]
     return [
@@ -176,8 +176,8 @@ def _gradient(b: OpBuilder, op: Any, dy: Any) -> list[Any]:
 
 
 def _gradient_of(b: OpBuilder, equation: _Equation, dy: Any, part: Any, others: list[Any]) -> Any:
-    """What is computed first has the ellipsis in front, and each label that `dy` or the other input
-    knows once. Then what was broadcast is summed, and the input's own labels are made of these.
+    """First compute a product with the ellipsis in front and each label of `dy` or the other input
+    once. Then sum over broadcast dimensions and restore the input's own labels.
     """
     labels, x = part
     given = [(equation.output, dy), *((other, b.conj(y)) for other, y in others)]

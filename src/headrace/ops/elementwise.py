@@ -365,7 +365,7 @@ def inv_grad(y, dy, name=None):
 
 
 def _flat(b: OpBuilder, op: Any, dy: Any) -> Any:
-    """The gradient of steps: none."""
+    """The gradient of a step function: none."""
     return None
 
 

@@ -134,7 +134,7 @@ def _inverse_real_transform(rank: int) -> Callable[..., np.ndarray]:
 
 
 def _count(b: OpBuilder, x: Any, rank: int, dtype: Any) -> Any:
-    """The number of elements that one transform of `x` mixes, in `dtype`."""
+    """Return the number of elements that one transform of `x` mixes, in `dtype`."""
     return b.cast(b.reduce_prod(b.shape(x)[-rank:]), dtype)
 
 
@@ -156,7 +156,7 @@ def _inverse_gradient(forward: str, rank: int) -> Any:
 
 
 def _fit(b: OpBuilder, x: Any, shape: Any) -> Any:
-    """`x` padded with zeros at the end of each dimension to `shape`, which is no smaller."""
+    """Return `x` padded with zeros at the end of each dimension to `shape`, which is no smaller."""
     missing = b.subtract(shape, b.shape(x))
     return b.pad(x, b.stack([b.zeros_like(missing), missing], axis=1))
 

@@ -163,7 +163,9 @@ def _grad_gradient(
 
 
 def _layout(b: OpBuilder, op: Any, x: Any) -> tuple[list[int], list[int], Any]:
-    """How a vector lies along the channels, the other axes, and how many elements these have."""
+    """Return the shape of a vector along the channels, the other axes, and their number of
+    elements.
+    """
     first = op.get_attr("data_format") == "NCHW"
     axes = [0, 2, 3] if first else [0, 1, 2]
     count = b.cast(b.reduce_prod(b.gather(b.shape(x), axes)), "float32")

@@ -115,7 +115,7 @@ def _gather_gradient(b: OpBuilder, op: Operation, dy: Any) -> Any:
 
 
 def _rows_gradient(b: OpBuilder, params: Tensor, indices: Tensor, dy: Any) -> IndexedSlices:
-    """The gradient of some rows: just those rows, however many more there are."""
+    """The gradient for some rows: only those rows, however large the tensor."""
     with params.graph.colocate_with(params.op):
         shape = b.shape(params)
     count = b.expand_dims(b.size(indices), 0)

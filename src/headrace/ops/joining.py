@@ -102,7 +102,7 @@ def _concat(values: Any, axis: Any) -> np.ndarray:
 
 
 def _cut_apart(b: OpBuilder, values: list[Tensor], axis: Any, dy: Any) -> list[Any]:
-    """`dy` in pieces of the sizes that `values` have along an axis."""
+    """Split `dy` into pieces with the sizes of `values` along an axis."""
     known = convert_to_tensor(axis)
     if isinstance(dy, IndexedSlices):
         return _rows_apart(b, values, known, dy)
@@ -114,7 +114,7 @@ def _cut_apart(b: OpBuilder, values: list[Tensor], axis: Any, dy: Any) -> list[A
 
 
 def _rows_apart(b: OpBuilder, values: list[Tensor], axis: Tensor, dy: IndexedSlices) -> list[Any]:
-    """The gradient of each input of a concatenation of which only some rows have one."""
+    """The gradient of each input of a concatenation when the gradient is IndexedSlices."""
     at, rank = constant_value(axis), values[0].shape.rank
     if at is None or (at < 0 and rank is None):
         raise ValueError("Can only compute IndexedSlices gradient with statically-known concat_dim")

@@ -256,13 +256,13 @@ def _turn(b: OpBuilder, vectors: Any, grad: Any) -> Any:
 
 
 def _outside(b: OpBuilder, vectors: Any, grad: Any) -> Any:
-    """The part of `grad` that is orthogonal to the vectors."""
+    """Return the part of `grad` that is orthogonal to the vectors."""
     inside = b.matmul(vectors, b.matmul(vectors, grad, adjoint_a=True))
     return b.subtract(grad, inside)
 
 
 def _without_complement(b: OpBuilder, vectors: Any, grad: Any, count: Any) -> tuple[Any, Any]:
-    """The first `count` vectors, and their gradient with that of the others carried over."""
+    """Return the first `count` vectors, and their gradient including that of the others."""
     first, rest = vectors[..., :count], vectors[..., count:]
     carried = b.matmul(rest, b.matmul(grad[..., count:], first, adjoint_a=True))
     return first, b.subtract(grad[..., :count], carried)
@@ -375,7 +375,7 @@ def lu(input, output_idx_type=None, name=None):
 
 
 def _spread(b: OpBuilder, x: Any) -> Any:
-    """One number per matrix, to be multiplied with the matrix."""
+    """Return one number per matrix, shaped to multiply the matrix."""
     return b.expand_dims(b.expand_dims(x, -1), -1)
 
 
@@ -443,7 +443,7 @@ def matrix_inverse(input, adjoint=False, name=None):
 
 
 def _solve_gradients(b: OpBuilder, op: Any, d_rhs: Any) -> Any:
-    """The matrix's gradient, once the right hand side's is known."""
+    """Return the matrix's gradient, given the right hand side's."""
     x = op.outputs[0]
     left, right = (x, d_rhs) if op._attrs["adjoint"] else (d_rhs, x)
     return b.negative(b.matmul(left, right, adjoint_b=True))

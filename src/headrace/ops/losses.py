@@ -91,7 +91,7 @@ def _scaled_rows(vector: Tensor, matrix: Tensor) -> Tensor:
 
 
 def _through_softmax(b: OpBuilder, grad: Tensor, logits: Tensor) -> Tensor:
-    """The gradient for the logits of a gradient that arrives at their softmax."""
+    """Return the gradient for the logits, given the gradient of their softmax."""
     probabilities = b.softmax(logits)
     mean = b.reduce_sum(b.multiply(grad, probabilities), 1, keepdims=True)
     return b.multiply(b.subtract(grad, mean), probabilities)

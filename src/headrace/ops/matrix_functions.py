@@ -113,7 +113,7 @@ def _tridiagonal_solve_infer(c: Any, diagonals: TensorShape, rhs: TensorShape) -
 
 
 def _later(b: OpBuilder, x: Any) -> Any:
-    """`x` [..., M, K] with each row where the one before it was, and zeros last."""
+    """Return `x` [..., M, K] with its rows shifted up by one and zeros last."""
     return b.concat([x[..., 1:, :], b.zeros_like(x[..., :1, :])], axis=-2)
 
 

@@ -194,5 +194,5 @@ def softmax(logits: np.ndarray) -> np.ndarray:
         found = run(np.ascontiguousarray(logits)) if run is not None else None
         if found is not None:
             return found
-    # There is no log_softmax beside it: oneDNN's is off by 4e-6, four times NumPy's error.
+    # There is no native log_softmax: oneDNN's is off by 4e-6, four times NumPy's error.
     return onednn.softmax(logits)

@@ -293,7 +293,7 @@ def _moments(x: np.ndarray, axis: int, dtype: np.dtype) -> tuple[np.ndarray, ...
 
 
 def _channel_sum(x: np.ndarray, axis: int) -> np.ndarray:
-    """The sum over everything but `axis`, in float64."""
+    """Return the sum over everything except `axis`, in float64."""
     (total,) = _sums_on_channels(_same, axis, [x], [])
     return total
 

@@ -31,7 +31,7 @@ def _axes(
     rates: Sequence[int],
     padding: str,
 ) -> list[Window[Given]]:
-    """The windows along the spatial dimensions."""
+    """Return the windows along the spatial dimensions."""
     rank = len(ksizes)
     if len(shape) != rank or len(strides) != rank or len(rates) != rank:
         raise ValueError(
@@ -77,10 +77,10 @@ def _patches_infer(c: Any, x: TensorShape) -> Any:
 
 @counted(lambda op, grad: 97 if "rates" in op._attrs else 57)
 def _gradient(b: OpBuilder, op: Any, grad: Any) -> Any:
-    """Sum, for each element, the gradients of its places in the patches.
+    """Sum, for each element, the gradients of its positions in the patches.
 
-    The places are found by taking patches of the elements' own numbers, counted from 1, so that
-    what comes from the padding has number 0.
+    The positions are found by extracting patches of the elements' numbers, counted from 1, so that
+    padding has number 0.
     """
     x = op.inputs[0]
     shape = b.shape(x)

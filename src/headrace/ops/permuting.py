@@ -150,7 +150,7 @@ def invert_permutation(x, name=None):
 def transpose(
     a: Any, perm: Any = None, name: str | None = "transpose", conjugate: bool = False
 ) -> Tensor:
-    """Permute the axes, or reverse their order if no permutation is given."""
+    """Permute the axes, or reverse their order if `perm` is None; optionally conjugate."""
     with name_scope(name, "transpose", [a]) as scope:
         build = transpose_op
         if conjugate or perm is None:  # otherwise the op converts it, and the constant is its `x`

@@ -257,7 +257,7 @@ def _plane(
     *,
     rank: int,
 ) -> PoolGeometry[int]:
-    """The geometry of a pooling that doesn't take depth."""
+    """Return the geometry of a pooling that doesn't support pooling over depth."""
     geometry = _geometry(shape, ksize, strides, padding, data_format, rank=rank)
     if ksize[data_format.index("C")] != 1:
         raise UnimplementedError(None, None, "Non-spatial pooling is not yet supported.")
@@ -282,7 +282,7 @@ def _maximum(inputs: np.ndarray, geometry: PoolGeometry[int], start: float) -> n
 
 
 def _first_maximum(inputs: np.ndarray, geometry: PoolGeometry[int]) -> np.ndarray:
-    """The tap that holds each window's maximum, starting from the window's first element."""
+    """Return the tap of each window's maximum, starting from the window's first element."""
     best = np.zeros(_outputs(geometry), inputs.dtype)
     winner = np.full(best.shape, -1, np.int32)
     for tap, (_, outs, ins) in enumerate(taps(geometry.axes)):
@@ -309,7 +309,7 @@ def _read_at_maximum(
 
 
 def _flat_index(winner: np.ndarray, geometry: PoolGeometry[int]) -> np.ndarray:
-    """Where in the flattened input the winning taps lie."""
+    """Return the positions of the winning taps in the flattened input."""
     windows = tuple(axis.taps for axis in geometry.axes)
     coordinates = [
         np.expand_dims(np.arange(out) * axis.stride - axis.before, others) + tap

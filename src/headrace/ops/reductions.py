@@ -184,7 +184,7 @@ def _static_axes(op: Any) -> list[int] | None:
 
 
 def _restored(b: OpBuilder, op: Any, *tensors: Tensor) -> list[Tensor]:
-    """Tensors of the output's shape, shaped to broadcast: the reduced axes are there, of size 1."""
+    """Reshape tensors of the output's shape to broadcast: the reduced axes have size 1."""
     if op.get_attr("keep_dims"):
         return list(tensors)
     axes = _static_axes(op)
@@ -202,7 +202,7 @@ def _restored(b: OpBuilder, op: Any, *tensors: Tensor) -> list[Tensor]:
 
 
 def _kept_shape(b: OpBuilder, shape: Tensor, axes: Tensor) -> Tensor:
-    """`shape` with 1 at each of the axes, all of them known only in a step."""
+    """Return `shape` with 1 at each of the axes, all of them known only in a step."""
     shape = b.cast(shape, "int32")
     rank = b.size(shape)
     axes = b.reshape(b.floormod(b.add_v2(b.cast(axes, "int32"), rank), rank), [-1])
@@ -259,7 +259,7 @@ def _mean_gradient(b: OpBuilder, op: Any, dy: Any) -> Any:
 
 @counted(lambda op, dy: 49 + 2 * is_complex(op))
 def _prod_gradient(b: OpBuilder, op: Any, dy: Any) -> Any:
-    """dy times the product of all other elements, by running products from both ends."""
+    """Return dy times the product of all other elements, by cumulative products from both ends."""
     x = op.inputs[0]
     (dy,) = _restored(b, op, dy)
     shape = b.shape(x)
@@ -277,7 +277,7 @@ def _prod_gradient(b: OpBuilder, op: Any, dy: Any) -> Any:
 
 
 def _split_axes(b: OpBuilder, op: Any) -> tuple[Tensor, Tensor]:
-    """The axes that are reduced, and the others."""
+    """Return the reduced axes and the others."""
     known, rank = _static_axes(op), op.inputs[0].shape.ndims
     if known is not None:
         rest = [i for i in range(rank) if i not in known]
@@ -291,7 +291,7 @@ def _split_axes(b: OpBuilder, op: Any) -> tuple[Tensor, Tensor]:
 
 @counted(lambda op, dy: 19 + _cast_nodes(op))
 def _extreme_gradient(b: OpBuilder, op: Any, dy: Any) -> Any:
-    """dy goes to the elements that are the extreme, in equal shares if there are several."""
+    """Send dy to the elements that are the extreme, in equal shares if there are several."""
     x = op.inputs[0]
     y, dy = _restored(b, op, op.outputs[0], dy)
     chosen = b.cast(b.equal(y, x), dy.dtype.base_dtype)

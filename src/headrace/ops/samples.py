@@ -52,10 +52,10 @@ _ANY = (
 
 
 class RandomSample:
-    """An array of random numbers in [low, high) of whatever dtype the op asks for.
+    """An array of random numbers in [low, high) of the dtype that the op requires.
 
-    Reals are kept `apart` from whole and half numbers, so that finite differences don't straddle a
-    kink.
+    Reals are kept `apart` from integers and half-integers, so that finite differences don't
+    straddle a kink.
     """
 
     __slots__ = ("high", "low", "shape")

@@ -167,7 +167,7 @@ def _mean_gradient(b: OpBuilder, op: Any, dy: Any) -> Any:
 
 
 def _extreme_gradient(b: OpBuilder, op: Any, dy: Any) -> Any:
-    """dy goes to the elements that are the extreme of their segment, in equal shares."""
+    """Send dy to the elements that are the extreme of their segment, in equal shares."""
     data, ids = op.inputs
     chosen = b.equal(data, b.gather(op.outputs[0], ids))
     counts = b.segment_sum(b.cast(chosen, dy.dtype.base_dtype), ids)
@@ -176,7 +176,7 @@ def _extreme_gradient(b: OpBuilder, op: Any, dy: Any) -> Any:
 
 
 def _others_product(b: OpBuilder, data: Tensor, product: Any, total: Any, spread: Any) -> Tensor:
-    """For each element, the product of the others of its segment, also if some of them are 0."""
+    """Return, for each element, the product of the others in its segment, even if some are 0."""
     zero = b.equal(data, b.zeros_like(data))
     whole = b.where(zero, b.ones_like(data), data)
     rest = b.realdiv(spread(product(whole)), whole)
@@ -198,7 +198,7 @@ def _prod_gradient(b: OpBuilder, op: Any, dy: Any) -> Any:
 
 
 def _spread(b: OpBuilder, rows: Tensor, ids: Tensor) -> Tensor:
-    """The row of each element's segment; zeros for elements that belong to none."""
+    """Return the row of each element's segment; zeros for elements that belong to none."""
     inside = b.greater_equal(ids, b.zeros_like(ids))
     found = b.gather(rows, b.maximum(ids, b.zeros_like(ids)))
     extra = b.fill(b.expand_dims(b.rank(found) - b.rank(ids), 0), 1)

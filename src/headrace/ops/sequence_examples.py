@@ -91,7 +91,7 @@ class Record:
             self.lists = whole.feature_lists.feature_list
 
     def _parsed(self, message: bytes) -> Any:
-        from google.protobuf.message import DecodeError  # loaded when it's used
+        from google.protobuf.message import DecodeError  # loaded on first use
 
         try:
             return proto.SequenceExample.FromString(message)

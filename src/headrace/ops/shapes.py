@@ -269,7 +269,7 @@ def _reshape_problem(x: np.ndarray, shape: np.ndarray) -> str:
 
 
 def _reshape_back(b: OpBuilder, op: Operation, dy: Any) -> Any:
-    """The gradient of every op that only gives its first input a new shape."""
+    """The gradient of every op that only reshapes its first input."""
     return (b.reshape(dy, b.shape(op.inputs[0])), *[None] * (len(op.inputs) - 1))
 
 

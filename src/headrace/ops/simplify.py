@@ -98,7 +98,7 @@ def constant_node(array: np.ndarray, name: str, origin: Operation | None = None)
 
 
 def as_constant(node: Node, array: np.ndarray, name: str) -> Value:
-    """A constant that a new form of `node` needs."""
+    """Return a constant that a new form of `node` needs."""
     return constant_node(array, f"{node.name}/{name}", node.origin).outputs[0]
 
 

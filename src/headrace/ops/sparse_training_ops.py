@@ -33,8 +33,8 @@ __all__ = ["sparse_apply_adagrad", "sparse_apply_ftrl", "sparse_apply_momentum"]
 
 
 def _samples(o: OptimizerFormula, *inputs: Any, **options: Any) -> list[Sample]:
-    """Samples without options and with each, with a row that comes twice; a dict says what an array
-    is. Inputs are those of the formula: rows' numbers follow the gradient.
+    """Return samples without options and with each, with a row that occurs twice; a dict maps names
+    to arrays. Inputs are those of the formula: the row numbers follow the gradient.
     """
     given: list[Any] = []
     for name, value in zip((*o.variables, *o.operands), inputs, strict=True):

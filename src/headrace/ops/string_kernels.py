@@ -54,7 +54,7 @@ def string_join(*inputs: Any, separator: str | bytes = "") -> np.ndarray:
     joined = _join_spans(arrays, shape, attr_bytes(separator))
     if joined is not None:
         return joined
-    # NumPy adds objects twice as fast as a loop. Scalars as vectors: 0-d sums aren't arrays.
+    # NumPy adds objects twice as fast as a loop. Scalars become vectors: 0-d sums aren't arrays.
     total, *others = (array.reshape(array.shape or 1) for array in arrays)
     between = np.array([attr_bytes(separator)], object)
     for array in others:
@@ -290,7 +290,7 @@ def string_strip(input: Any) -> np.ndarray:
     spans = spans_of(string_array(input))
     strip = None if spans is None else generated.routine("stripped_spans", _WHITESPACE)
     if spans is None or strip is None:
-        return map_strings(bytes.strip, input)  # of the same bytes as C's isspace
+        return map_strings(bytes.strip, input)  # the same bytes as C's isspace
     addresses, sizes = strip(spans.addresses, spans.sizes)
     return Spans(addresses, sizes, spans).texts()
 

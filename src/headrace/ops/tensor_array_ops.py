@@ -364,7 +364,9 @@ def tensor_array_split_v3(handle, value, lengths, flow_in, name=None):
 
 
 def _twin(b: OpBuilder, handle: Any, dtype: Any, flow: Any) -> Any:
-    """The array of the gradients of the one behind `handle`, for the tf.gradients being made."""
+    """Return the gradient array of the one behind `handle`, for the current call of
+    tf.gradients.
+    """
     array = b.tensor_array_of(handle, flow, dtype)
     return array.grad(handle.graph.scope.gradient_source, flow=flow)
 

@@ -335,7 +335,7 @@ ZEROS = Definition(
     gradient=NOT_DIFFERENTIABLE,
     effect=Effect.LOCAL,
     lower=list_anchors.ZEROS,
-    doc="Return a list or optional like another, of zeros; what the pipeline makes of ZerosLike.",
+    doc="Return zeros like a list or optional; the pipeline's form of ZerosLike.",
 )
 
 

@@ -59,10 +59,10 @@ class _Arrays:
 
 @dataclass(frozen=True)
 class OptimizerFormula:
-    """A formula and what an op's schema says of it: the variables and operands, in its order.
+    """A formula and its op's schema: the variables and operands, in the formula's order.
 
-    `limits` maps operands to the range that they must lie in (a key of RANGES). Native code can't
-    refuse a number, so such an operand has to be known when it's made.
+    `limits` maps operands to the range that they must be in (a key of RANGES). Native code can't
+    reject a number, so it requires that such an operand is known at compile time.
     """
 
     formula: Callable[..., Any]
@@ -128,7 +128,7 @@ class OptimizerFormula:
 
 
 def of_rows(o: OptimizerFormula) -> OptimizerFormula:
-    """The same step for gradients of some rows, whose numbers follow as `indices`."""
+    """Return the same step for gradients of some rows, whose row numbers follow as `indices`."""
     operands: list[str] = []
     for name in o.operands:
         operands += ["grad", _INDICES] if name in _ARRAYS_BY_NAME else [name]
@@ -141,7 +141,7 @@ def of_rows(o: OptimizerFormula) -> OptimizerFormula:
 def _checked_shapes(
     o: OptimizerFormula, shapes: Sequence[TensorShape], operands: Any
 ) -> TensorShape:
-    """What the shapes of variables and operands say of the variable's; ValueError if they clash."""
+    """Infer the variable's shape from those of variables and operands; ValueError on conflict."""
     shape = shapes[0]
     for other in shapes[1:]:
         shape = equal_shapes(shape, other)

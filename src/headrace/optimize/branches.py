@@ -12,8 +12,9 @@ from collections.abc import Sequence
 
 from headrace.graph.dataflow import Node, Value
 from headrace.graph.flow import Flow
-from headrace.graph.lowering import Pass
-from headrace.graph.structured import IF, UNDEFINED
+from headrace.graph.structured import UNDEFINED
+from headrace.lowering.rules import Pass
+from headrace.ops.loops_and_branches import IF
 from headrace.optimize.raised import (
     NodeDraft,
     Op,
@@ -240,7 +241,7 @@ class _Branches:
         return [runs[k] for k in sorted(runs)]
 
     def _branch(self, level: list[Op], predicate: Value, prefix: Path) -> NodeDraft:
-        """The IF of a run of operations under a predicate."""
+        """Return the IF of a run of operations under a predicate."""
         depth = len(prefix)
         merges = [op for op in level if len(self._paths.operations[op]) == depth]
         inner = self._with_switches([op for op in level if op not in set(merges)], depth)

@@ -33,7 +33,7 @@ class Unraisable(Exception):
 
 
 class PartDraft(NamedTuple):
-    """A step inside a structured node, in the making: `feeds` are values of the flow around it."""
+    """A step inside a structured node, under construction: `feeds` are values of the outer flow."""
 
     nodes: Sequence[Op]
     feeds: Sequence[Value]
@@ -42,8 +42,8 @@ class PartDraft(NamedTuple):
 
 
 class NodeDraft:
-    """A structured node in the making, with the attributes of a Node that raising looks at. Without
-    a definition it's a node that does nothing: its outputs are its input.
+    """A structured node under construction, with the attributes of a Node that raising reads.
+    Without a definition it is a node that does nothing: its outputs are its input.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ NOTHING = _Nothing()
 
 
 def members_of(op: Op) -> set[Node]:
-    """The nodes that a node or draft stands for: itself, or all that were raised to it."""
+    """Return the nodes that a node or draft stands for: itself, or all that were raised to it."""
     return op.members if isinstance(op, NodeDraft) else {op}
 
 

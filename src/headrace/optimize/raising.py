@@ -103,7 +103,7 @@ class _Variable(NamedTuple):
 
 
 def _loop(frame: _Frame, members: list[Op], flow: Dataflow) -> NodeDraft:
-    """The WHILE that a frame is."""
+    """Return the WHILE of a frame."""
     exits = {op.inputs[0]: op.outputs[0] for op in members if op.definition.flow is Flow.EXIT}
     goes_on = _predicate(frame, exits)
     variables = _variables(members, goes_on, flow)
@@ -196,7 +196,7 @@ def _closed_part(
     frame: _Frame,
     targets: Sequence[Node] = (),
 ) -> PartDraft:
-    """A part of a loop, which may read only what it makes and what it's given."""
+    """Return a part of a loop, which may read only its own values and its inputs."""
     made = {v for op in own for v in op.outputs} | set(feeds)
     for v in (*(v for op in own for v in op.inputs), *fetches):
         if v not in made:

@@ -85,11 +85,11 @@ class Request:
 
 
 class PipelinePass(NamedTuple):
-    """A step of the pipeline: what it does to a form, and who checks the result.
+    """A step of the pipeline: a function of a form, and the verifier of the result.
 
-    inside: how it gets to the flows inside of loops and branches. "parts first": it runs on each of
-    them, then on the flow around; "whole first": it's offered a loop as a whole, and then runs on
-    the parts of those that it has left; "by itself": it goes into them.
+    inside: how it reaches the flows inside loops and branches. "parts first": it runs on each of
+    them, then on the flow around; "whole first": it is offered a loop as a whole, and then runs on
+    the parts of those that it left; "by itself": it handles them itself.
     """
 
     stage: str
@@ -113,10 +113,10 @@ PASSES: list[PipelinePass] = [
     # Functions' bodies, loops and branches become nodes that hold steps.
     PipelinePass("raise", "inline", lambda f, o: inline(f), verify_dataflow),
     PipelinePass("raise", "raise", lambda f, o: raise_structure(f), verify_dataflow),
-    # What reads variables becomes explicit; shapes, constants and the order of effects as well.
+    # Reads of variables become explicit; so do shapes, constants and the order of effects.
     PipelinePass("read", "read", lambda f, o: read_variables(f), verify_reads),
     PipelinePass("optimise", "specialise", lambda s, o: specialise(*s), verify_order),
-    # Where it's asked for, contractions compute in 16 bits.
+    # On request, contractions compute in 16 bits.
     PipelinePass("optimise", "mix", lambda f, o: mix_precision(f) if o.mixed else f, verify_order),
     PipelinePass("optimise", "fold", lambda f, o: fold(f), verify_order),
     PipelinePass("optimise", "simplify", lambda f, o: simplify(f), verify_order),
@@ -130,7 +130,7 @@ PASSES: list[PipelinePass] = [
     PipelinePass(
         "compile", "cluster", lambda f, o: cluster(f, o.tell), verify_order, "whole first"
     ),
-    # Where the interpreter is to run the step, loops are compiled once they are long.
+    # Where the interpreter runs the step, loops are compiled once they are long.
     PipelinePass(
         "interpret",
         "count",
@@ -223,7 +223,7 @@ def _run(stage: str, form: Any, options: Options) -> Any:
 
 
 def _deeply(each: PipelinePass, flow: Dataflow, options: Options) -> Any:
-    """A pass over a flow and the flows inside of its loops and branches, as it asks for them."""
+    """Apply a pass to a flow and the flows inside its loops and branches, as `inside` says."""
 
     def inside(flow: Dataflow) -> Dataflow:
         return map_parts(flow, lambda part: _deeply(each, part, options))

@@ -13,7 +13,7 @@ from headrace.compile.kernel import Team
 from headrace.compile.plan import Buffer, Call, Plan
 from headrace.compile.pointwise import emit_pointwise, load_value, store_value, supports
 from headrace.devices.target import SIZES
-from headrace.graph.pointwise import OPCODES, Pointwise, PointwiseStep
+from headrace.lowering.pointwise import OPCODES, Pointwise, PointwiseStep
 from tests.unit.compile import ahead_runs
 
 TARGETS = [

@@ -6,7 +6,7 @@ from headrace.compile.calls import PlanWriter
 from headrace.compile.kernels import recipes
 from headrace.compile.verify import verify_plan
 from headrace.core.errors import InternalError
-from headrace.graph.anchors import BatchNorm, LocalResponse, Softmax
+from headrace.lowering.anchors import BatchNorm, LocalResponse, Softmax
 from tests.unit.compile.plans import Scale
 
 N = 32

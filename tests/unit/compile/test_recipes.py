@@ -10,7 +10,7 @@ from headrace.compile.kernels import recipes
 from headrace.compile.plan import Plan
 from headrace.compile.reference_anchors import run_anchor
 from headrace.compile.verify import verify_plan
-from headrace.graph.anchors import BatchNorm, CrossEntropy, Softmax, SparseCrossEntropy
+from headrace.lowering.anchors import BatchNorm, CrossEntropy, Softmax, SparseCrossEntropy
 from tests.unit.compile.arrays import numbers, numpy_type
 
 FLOATS = ("float32", "float64", "float16", "bfloat16")

@@ -9,7 +9,6 @@ import headrace as tf
 from headrace.compile.cluster import region_of, regions
 from headrace.compile.passes import recompute, rewrite
 from headrace.compile.timeline import MemoryTimeline
-from headrace.graph.lowering import Anchor, Reduce
 from headrace.graph.verify import verify_dataflow
 from headrace.lowering.rules import Anchor, Reduce
 from headrace.pipeline import Options, finish, optimise, prepare

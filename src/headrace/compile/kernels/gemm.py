@@ -29,7 +29,7 @@ from headrace.compile.kernels.gemm_pack import Packing, Stripe, panel_count
 from headrace.compile.kernels.gemm_sweep import Blocking, Left, Right, Sweep
 from headrace.compile.kernels.gemm_tile import best_tile
 from headrace.devices.target import SIZES, Target, host
-from headrace.graph.pointwise import Pointwise, PointwiseStep
+from headrace.lowering.pointwise import Pointwise, PointwiseStep
 
 __all__ = [
     "BLOCK_COLUMNS",

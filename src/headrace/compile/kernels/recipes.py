@@ -29,7 +29,7 @@ from headrace.lowering.anchors import (
     Softmax,
     SparseCrossEntropy,
 )
-from headrace.graph.pointwise import Pointwise, record
+from headrace.lowering.pointwise import Pointwise, record
 
 __all__ = [
     "batch_norm",
