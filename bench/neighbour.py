@@ -25,7 +25,7 @@ from pathlib import Path
 import models
 from race import HEADRACE, Contender, Track
 
-from headrace.devices.target import usable_cores
+from headrace._src.devices.target import usable_cores
 
 WORKS = "mlp,lstm,alexnet"
 SECONDS = 1.5  # of a round

@@ -68,8 +68,8 @@ class Worker:
 def bandwidth() -> float:
     """Bytes per second that the memory gives and takes at best."""
     sys.path.insert(0, str(HERE.parent / "src"))
-    from headrace.compile import measure
-    from headrace.devices.openmp import thread_count
+    from headrace._src.compile.native import roofs as measure
+    from headrace._src.devices.openmp import thread_count
 
     return measure.bandwidth(thread_count())
 

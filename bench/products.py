@@ -78,9 +78,9 @@ def with_torch():
 
 
 def with_headrace():
-    from headrace.compile.choose import trial_plan
-    from headrace.compile.driver import NativeCluster
-    from headrace.compile.kernels.gemm_choice import candidates
+    from headrace._src.compile.kernels.gemm.gemm_choice import candidates
+    from headrace._src.compile.run.choose import trial_plan
+    from headrace._src.compile.run.driver import NativeCluster
 
     sizes = matrices(lambda shape: 4 * shape[0] * shape[1])
     kernels = [candidates(*shape, threads=THREADS)[0] for shape in shapes()]
@@ -92,9 +92,9 @@ def with_headrace():
 def with_fma():
     import numpy as np
 
-    from headrace.compile import native
-    from headrace.compile.measure import MultiplyAdd
-    from headrace.devices.target import host
+    from headrace._src.compile.native import machine_code as native
+    from headrace._src.compile.native.roofs import MultiplyAdd
+    from headrace._src.devices.target import host
 
     lanes = host().lanes()
     rounds = flops() // (2 * 12 * lanes * THREADS)

@@ -22,7 +22,7 @@ import numpy as np
 import tensorflow as tf
 
 FIXTURES = pathlib.Path("tests/fixtures/strings")
-SCRIPT_TABLE = pathlib.Path("src/headrace/ops/unicode_scripts.txt")
+SCRIPT_TABLE = pathlib.Path("src/headrace/_src/ops/strings/unicode_scripts.txt")
 NAN, INF = float("nan"), float("inf")
 
 

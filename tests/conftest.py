@@ -50,7 +50,7 @@ def pytest_testnodedown(node, error):
 def pytest_terminal_summary(terminalreporter):
     checks = count.checks + _from_workers
     if checks:
-        from headrace.graph.definition import definitions
+        from headrace._src.graph.definition import definitions
         from tests.laws import exemptions
 
         ops, exempt = len(definitions()), exemptions.count()

@@ -68,7 +68,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def _is_present(package: str) -> bool:
     if package == "llvmlite":
         return importlib.util.find_spec(package) is not None
-    from headrace.devices import onednn
+    from headrace._src.devices import onednn
 
     return onednn.available()
 

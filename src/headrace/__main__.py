@@ -1,5 +1,5 @@
 """python -m headrace: the `headrace` command, for where it is not on the path."""
 
-from headrace.cli import main
+from headrace._src.cli import main
 
 main(prog_name="headrace")

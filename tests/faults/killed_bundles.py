@@ -9,8 +9,8 @@ import tempfile
 
 import numpy as np
 
-from headrace.checkpoint.bundle import NamedTensor, bundle_exists, merge_bundles, write_bundle
-from headrace.checkpoint.reader import open_checkpoint
+from headrace._src.checkpoint.bundle import NamedTensor, bundle_exists, merge_bundles, write_bundle
+from headrace._src.checkpoint.open_checkpoint import open_checkpoint
 from tests.faults.killing import survey
 
 OLD, NEW = 1, 2

@@ -10,7 +10,7 @@ import tempfile
 import numpy as np
 
 import headrace as tf
-from headrace.train.checkpoint_state import get_checkpoint_state
+from headrace._src.train.saving.checkpoint_state import get_checkpoint_state
 from tests.faults.killing import survey
 
 

@@ -9,7 +9,7 @@ import os
 import signal
 import traceback
 
-from headrace.core import files
+from headrace._src.core import files
 
 _CALLS = ("open", "write", "fsync", "replace", "unlink", "rmdir")
 

@@ -9,8 +9,8 @@ from tests.faults import process
 # A chain of kernels (see tests/unit/compile/plans.py), checked against NumPy.
 CHAIN = """
 import numpy as np, os, sys, threading
-from headrace.compile.driver import NativeCluster
-from headrace.compile.plan import Buffer, Call, Plan
+from headrace._src.compile.run.driver import NativeCluster
+from headrace._src.compile.plan.plan import Buffer, Call, Plan
 from tests.unit.compile.plans import Scale, chain, expected, long_plan
 
 FACTORS = (2.0, 0.5, 3.0)
@@ -79,7 +79,7 @@ class TestCache:
         together = [process.start(self.CODE, HEADRACE_CACHE=str(directory)) for _ in range(3)]
         assert [process.finish(p) for p in together] == ["done"] * 3
         assert not [p for p in objects(directory) if p.name.startswith(".")]
-        code = "from headrace.compile import native\nnative.generate = None\n" + self.CODE
+        code = "from headrace._src.compile import native\nnative.generate = None\n" + self.CODE
         assert process.run(code, HEADRACE_CACHE=str(directory)) == "done"
 
     @pytest.mark.parametrize("where", ["/dev/null/cache", "/proc/cache", "off"])
@@ -132,8 +132,8 @@ print("done")
     @pytest.mark.needs_onednn
     def test_a_child_refuses_calls_of_onednn(self):
         code = """
-from headrace.compile.foreign import Bound
-from headrace.core.errors import UnavailableError
+from headrace._src.compile.kernels.onednn_calls import Bound
+from headrace._src.core.errors import UnavailableError
 import ctypes
 
 class Foreign:
@@ -231,7 +231,7 @@ print(wrong, len(cluster._instances) <= max(2, os.cpu_count()))
 
 def test_without_openmp_there_is_a_team_of_one():
     code = """
-from headrace.devices import openmp
+from headrace._src.devices import openmp
 openmp._NAME = "libgone.so.1"
 exec(CHAIN)
 cluster = NativeCluster(chain(5000, FACTORS), threads=2)

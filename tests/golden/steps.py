@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import headrace as tf
-from headrace.pipeline import Options, compile_step
+from headrace._src.pipeline import Options, compile_step
 
 HERE = Path(__file__).parent
 

@@ -3,8 +3,8 @@
 import pytest
 
 import headrace as tf
-from headrace.devices.device import local_devices
-from headrace.pipeline import PASSES, Options, prepare
+from headrace._src.devices.device import local_devices
+from headrace._src.pipeline import PASSES, Options, prepare
 from tests.golden.steps import HERE, STEPS, forms, printed
 
 PRUNED = """\

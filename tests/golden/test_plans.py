@@ -3,7 +3,7 @@
 import re
 
 import headrace as tf
-from headrace.pipeline import Options, compile_step
+from headrace._src.pipeline import Options, compile_step
 
 PLAN = """\
 b0: input0 float32 64B x:0

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from headrace.core import dtypes
-from headrace.graph.definition import Definition, Sample
-from headrace.ops.samples import samples_of, type_choices
+from headrace._src.core import dtypes
+from headrace._src.graph.definition import Definition, Sample
+from headrace._src.ops.base.samples import samples_of, type_choices
 
 VALUES = (2**31 - 1, 2**40, 2**62)
 # Windows of 2^20 are absurd already, where the sample's data are small.

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 import headrace as tf
-from headrace.ops.samples import calls, samples_of, type_choices
+from headrace._src.ops.base.samples import calls, samples_of, type_choices
 
 # As in TensorFlow, they aren't built on a block shape of unknown size.
 KNOWN_BLOCKS = {"BatchToSpaceND", "SpaceToBatchND"}

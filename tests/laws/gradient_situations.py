@@ -2,9 +2,9 @@
 sizes, with ranks only, with nothing known; with each of several outputs used alone.
 """
 
-from headrace.core import dtypes
-from headrace.graph.definition import definitions
-from headrace.ops.samples import calls, samples_of, type_choices
+from headrace._src.core import dtypes
+from headrace._src.graph.definition import definitions
+from headrace._src.ops.base.samples import calls, samples_of, type_choices
 
 SITUATIONS = ("static", "rows", "ranked", "unknown")
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace.graph.definition import definitions
-from headrace.ops.samples import calls
+from headrace._src.graph.definition import definitions
+from headrace._src.ops.base.samples import calls
 from tests.laws.absurd import absurd
 from tests.laws.count import count_check
 from tests.laws.exemptions import NO_BAD_INPUT

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace.core import dtypes
-from headrace.graph.definition import Effect, bind_kernel, definitions
-from headrace.graph.inference import group
-from headrace.ops.define import build
-from headrace.ops.samples import calls, samples_of, type_choices
+from headrace._src.core import dtypes
+from headrace._src.graph.definition import Effect, bind_kernel, definitions
+from headrace._src.graph.inference import group
+from headrace._src.ops.base.define import build
+from headrace._src.ops.base.samples import calls, samples_of, type_choices
 from tests.laws.bad_inputs import cases
 from tests.laws.count import count_check
 from tests.laws.exemptions import ACCEPTED, NO_BAD_INPUT

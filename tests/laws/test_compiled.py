@@ -7,15 +7,15 @@ All uses of one op are one region, so that their kernels are compiled together, 
 import numpy as np
 import pytest
 
-from headrace.compile.anchors import FAMILIES
-from headrace.compile.compiled import plan_region
-from headrace.compile.driver import NativeCluster
-from headrace.compile.lowerable import is_lowerable
-from headrace.compile.region import Region, is_reference
-from headrace.core import dtypes
-from headrace.graph.definition import Effect, definitions
-from headrace.lowering.rules import Anchor, Elementwise
-from headrace.ops.samples import Sample, calls, r, samples_of, type_choices
+from headrace._src.compile.build.families import FAMILIES
+from headrace._src.compile.clusters.cluster_kernel import plan_region
+from headrace._src.compile.clusters.lowerable import is_lowerable
+from headrace._src.compile.regions.region import Region, is_reference
+from headrace._src.compile.run.driver import NativeCluster
+from headrace._src.core import dtypes
+from headrace._src.graph.definition import Effect, definitions
+from headrace._src.lowering.rules import Anchor, Elementwise
+from headrace._src.ops.base.samples import Sample, calls, r, samples_of, type_choices
 from tests.laws.count import count_check
 from tests.laws.test_lowering import (
     LOWERED,

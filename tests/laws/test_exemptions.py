@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.graph.definition import definitions
+from headrace._src.graph.definition import definitions
 from tests.laws import exemptions
 
 # One more exemption is one more number here: a law mustn't lose its grip unnoticed.

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace.devices import onednn
-from headrace.graph.definition import Effect, bind_kernel, definitions
-from headrace.lowering import generated
-from headrace.ops.samples import calls
-from headrace.runtime.generated import with_generated
+from headrace._src.devices import onednn
+from headrace._src.graph.definition import Effect, bind_kernel, definitions
+from headrace._src.lowering import generated
+from headrace._src.ops.base.samples import calls
+from headrace._src.runtime.generated_kernels import with_generated
 from tests.laws.count import count_check
 from tests.laws.test_generated_kernels import ELEMENTWISE, uses
 from tests.laws.test_laws import OPS, feeds, observed, variants

@@ -5,11 +5,11 @@ op's kernel, for every compiled type and every way to broadcast its inputs.
 import numpy as np
 import pytest
 
-from headrace.graph.definition import bind_kernel, definitions
-from headrace.lowering import generated
-from headrace.lowering.rules import Elementwise, flat_program
-from headrace.ops.samples import RandomSample, calls, samples_of, type_choices
-from headrace.runtime.generated import with_generated
+from headrace._src.graph.definition import bind_kernel, definitions
+from headrace._src.lowering import generated
+from headrace._src.lowering.rules import Elementwise, flat_program
+from headrace._src.ops.base.samples import RandomSample, calls, samples_of, type_choices
+from headrace._src.runtime.generated_kernels import with_generated
 from tests.laws.count import count_check
 from tests.laws.test_compiled import TRIED
 from tests.laws.test_lowering import LOWERED, SPECIAL, assert_same

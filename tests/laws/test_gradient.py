@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace.core import dtypes
-from headrace.graph.definition import Effect, definitions
-from headrace.ops.samples import calls, samples_of, type_choices
+from headrace._src.core import dtypes
+from headrace._src.graph.definition import Effect, definitions
+from headrace._src.ops.base.samples import calls, samples_of, type_choices
 from tests.laws.count import count_check
 from tests.laws.exemptions import GRADIENT, GRADIENT_OF_SOME
 from tests.laws.test_laws import feeds

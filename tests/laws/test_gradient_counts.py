@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import headrace as tf
-from headrace.core import proto
-from headrace.graph.definition import definitions
-from headrace.ops.samples import samples_of
+from headrace._src.core import proto
+from headrace._src.graph.definition import definitions
+from headrace._src.ops.base.samples import samples_of
 from tests.laws.flow_cases import CASES, count, count_twice
 
 FIXTURE = Path(__file__).parent.parent / "fixtures" / "gradient_counts.json.gz"

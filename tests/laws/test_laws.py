@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace.core import dtypes
-from headrace.graph.definition import Effect, definitions
-from headrace.graph.schema import MISSING
-from headrace.ops.samples import calls, samples_of, type_choices
+from headrace._src.core import dtypes
+from headrace._src.graph.definition import Effect, definitions
+from headrace._src.graph.schema import MISSING
+from headrace._src.ops.base.samples import calls, samples_of, type_choices
 from tests.laws.bad_inputs import KNOWN_BLOCKS
 from tests.laws.count import count_check
 from tests.laws.exemptions import NO_SAMPLES
@@ -119,8 +119,8 @@ def test_graph_def_round_trip(op_type):
 
 @pytest.mark.parametrize("op_type", [o for o in OPS if definitions()[o].kernels])
 def test_native_kernel_agrees(op_type):
-    from headrace.devices import onednn
-    from headrace.graph.definition import bind_kernel
+    from headrace._src.devices import onednn
+    from headrace._src.graph.definition import bind_kernel
 
     if not onednn.available():
         assert onednn.why_not()

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace.compile.reference import run_rule
-from headrace.core import dtypes
-from headrace.graph.dataflow import Feed, Node, ValueType
-from headrace.graph.definition import Effect, bind_kernel, definitions
-from headrace.lowering.rules import Anchor, Elementwise, Update
-from headrace.ops.define import build
-from headrace.ops.samples import RandomSample, Sample, calls, samples_of, type_choices
+from headrace._src.compile.reference.rule_meanings import run_rule
+from headrace._src.core import dtypes
+from headrace._src.graph.dataflow import Feed, Node, ValueType
+from headrace._src.graph.definition import Effect, bind_kernel, definitions
+from headrace._src.lowering.rules import Anchor, Elementwise, Update
+from headrace._src.ops.base.define import build
+from headrace._src.ops.base.samples import RandomSample, Sample, calls, samples_of, type_choices
 from tests.laws.count import count_check
 
 # A few times each type's precision: sums may be taken in another order.

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from headrace.graph.definition import definitions
+from headrace._src.graph.definition import definitions
 
 
 @pytest.mark.parametrize("op_type", definitions())

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from headrace.core import dtypes, proto
-from headrace.core.shapes import TensorShape
-from headrace.core.tensor_proto import to_array
-from headrace.graph.definition import Effect, definitions
-from headrace.graph.schema import MISSING
-from headrace.ops.define import b
+from headrace._src.core import dtypes, proto
+from headrace._src.core.tensor_proto import to_array
+from headrace._src.core.tensor_shape import TensorShape
+from headrace._src.graph.definition import Effect, definitions
+from headrace._src.graph.schema import MISSING
+from headrace._src.ops.base.define import b
 
 FIXTURE = Path(__file__).parent.parent / "fixtures" / "ops115.pb.gz"
 

@@ -20,7 +20,7 @@ def raw_ops(tf):
     """The ops by their types: TensorFlow's tf.raw_ops, or builders of ours."""
     if hasattr(tf, "raw_ops"):
         return tf.raw_ops
-    from headrace.ops.define import build
+    from headrace._src.ops.base.define import build
 
     class Ours:
         def __getattr__(self, op_type):

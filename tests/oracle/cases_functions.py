@@ -10,8 +10,8 @@ def made_by(tf):
         from tensorflow.python.ops import functional_ops
 
         return Defun, functional_ops
-    from headrace.gradients.functions import Defun
-    from headrace.ops import functional
+    from headrace._src.gradients.function_gradients import Defun
+    from headrace._src.ops.control import functional
 
     return Defun, functional
 

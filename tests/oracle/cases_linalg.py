@@ -21,7 +21,7 @@ def raw(tf, op_type, **values):
     """One op by its schema's names."""
     if hasattr(tf, "raw_ops"):
         return getattr(tf.raw_ops, op_type)(**values)
-    from headrace.ops.define import build
+    from headrace._src.ops.base.define import build
 
     return build(op_type, **values)
 

@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 
 import headrace as tf
-from headrace.core import proto
-from headrace.core.tensor_proto import to_proto
-from headrace.graph.definition import definitions
-from headrace.ops.samples import calls, samples_of, type_choices
+from headrace._src.core import proto
+from headrace._src.core.tensor_proto import to_proto
+from headrace._src.graph.definition import definitions
+from headrace._src.ops.base.samples import calls, samples_of, type_choices
 
 FIXTURE = Path(__file__).parent.parent / "fixtures" / "shape_rules.zip"
 REFUSED = "refused"

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace.core import proto
-from headrace.core.tensor_proto import to_array
+from headrace._src.core import proto
+from headrace._src.core.tensor_proto import to_array
 from tests.oracle.case import CASES, run
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "oracle"

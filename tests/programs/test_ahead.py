@@ -15,14 +15,14 @@ import pytest
 from click.testing import CliRunner
 
 import headrace as tf
-from headrace.cli import main
-from headrace.compile import native
-from headrace.compile.ahead import ARCHITECTURES, Artifact, target_for
-from headrace.compile.ahead.elf import Elf
-from headrace.compile.ahead.model import read_model
-from headrace.core import proto
-from headrace.graph.graph_io import write_message
-from headrace.pipeline.ahead import compile_model
+from headrace._src.cli import main
+from headrace._src.compile.ahead import ARCHITECTURES, Artifact, target_for
+from headrace._src.compile.ahead.elf import Elf
+from headrace._src.compile.ahead.model import read_model
+from headrace._src.compile.native import machine_code as native
+from headrace._src.core import proto
+from headrace._src.graph.graph_io import write_message
+from headrace._src.pipeline.ahead import compile_model
 from tests.unit.compile import ahead_runs
 
 Rng = np.random.Generator

@@ -54,7 +54,7 @@ def test_links_lead_somewhere(document):
 
 @pytest.mark.parametrize("document", [d for d in DOCUMENTS if d != "CHANGELOG.md"])
 def test_paths_of_source_files_exist(document):
-    """A path may leave out the directories that it begins with: `ops/define.py`."""
+    """A path may leave out the directories that it begins with: `ops/base/define.py`."""
     text = (ROOT / document).read_text()
     named = set(re.findall(r"`([\w.]+/[\w./]+\.(?:py|md|json|txt))\b", text))
     assert [name for name in named if not any(f.endswith(f"/{name}") for f in FILES)] == []
@@ -95,7 +95,7 @@ def test_the_tools_for_debugging(tmp_path):
     """The first block is a program; commands look at it. The others are one program."""
     program, *codes = blocks("docs/debugging.md", "python")
     (tmp_path / "train.py").write_text(program)
-    main = "import sys; sys.argv[0] = 'headrace'; from headrace.cli import main; main()"
+    main = "import sys; sys.argv[0] = 'headrace'; from headrace._src.cli import main; main()"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     options = {"capture_output": True, "text": True, "cwd": tmp_path, "env": environment}
     for block in blocks("docs/debugging.md", "console"):

@@ -4,12 +4,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as tf
-from headrace.compile.cluster import regions
-from headrace.compile.fuse import fuse
-from headrace.compile.layouts import blocked_values
-from headrace.compile.region import Region, is_reference, works
-from headrace.graph.dataflow import Node
-from headrace.pipeline import Options, optimise, prepare
+from headrace._src.compile.clusters.cluster import regions
+from headrace._src.compile.regions.fuse import fuse
+from headrace._src.compile.regions.layouts import blocked_values
+from headrace._src.compile.regions.region import Region, is_reference, works
+from headrace._src.graph.dataflow import Node
+from headrace._src.pipeline import Options, optimise, prepare
 from tests.property.random_steps import IMAGES, MATRICES, Step
 from tests.unit.compile.steps import assert_close, session
 

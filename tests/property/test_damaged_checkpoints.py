@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.checkpoint.reader import open_checkpoint
-from headrace.core.errors import DataLossError
+from headrace._src.checkpoint.open_checkpoint import open_checkpoint
+from headrace._src.core.errors import DataLossError
 from tests.fixtures.checkpoints import tensors
 
 RECORDED = Path(tensors.__file__).parent

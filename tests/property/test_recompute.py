@@ -9,10 +9,10 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 import headrace as tf
-from headrace.compile.recompute import recompute
-from headrace.graph.verify import verify_dataflow
-from headrace.pipeline import Options, finish, optimise, prepare
-from headrace.runtime import Executable
+from headrace._src.compile.clusters.recompute import recompute
+from headrace._src.graph.verify_flow import verify_dataflow
+from headrace._src.pipeline import Options, finish, optimise, prepare
+from headrace._src.runtime import Executable
 from tests.property.random_steps import IMAGES, MATRICES, Step
 from tests.unit.compile.steps import session
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace.core import proto
+from headrace._src.core import proto
 
 
 @pytest.mark.timeout(120)

@@ -240,7 +240,7 @@ def test_nothing_is_loaded_before_it_is_used():
     assert run(code) == ["False"]
     code = (
         "from headrace.python.ops import math_ops; import sys; "
-        "print('headrace.train' in sys.modules, 'headrace.python._functions' in sys.modules)"
+        "print('headrace._src.train' in sys.modules, 'headrace.python._functions' in sys.modules)"
     )
     assert run(code) == ["False", "False"]
 

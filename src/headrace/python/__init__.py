@@ -10,14 +10,6 @@ are Headrace's public objects (`headrace.python.framework.ops.Graph is tf.Graph`
 `_modules`    the modules themselves: the finder of imports, and the names on first use
 """
 
-import sys
-
 from headrace.python._modules import install
 
 __getattr__, __dir__ = install(__name__)
-
-# `tf.python` is this package, in whichever way a program comes to it: the import system would set
-# it, but the package `headrace` keeps its public names.
-for _owner in ("headrace", "headrace.api"):
-    if _owner in sys.modules:
-        vars(sys.modules[_owner])["python"] = sys.modules[__name__]

@@ -19,7 +19,7 @@ import headrace as tf
 
 def list_local_devices(session_config: Any = None) -> list[Any]:
     """Return the DeviceAttributes of the devices that a session of this process has."""
-    from headrace.core.proto import DeviceAttributes
+    from headrace._src.core.proto import DeviceAttributes
 
     with tf.Session(graph=tf.Graph(), config=session_config) as session:
         return [
@@ -61,8 +61,8 @@ class RegisterShape:
 
 def get_registered_ops() -> dict[str, Any]:
     """Return the OpDef of each op, by its type."""
-    from headrace.graph.definition import definitions
-    from headrace.graph.graph_def import op_def
+    from headrace._src.graph.definition import definitions
+    from headrace._src.graph.graph_def import op_def
 
     return {name: op_def(found.schema, found) for name, found in definitions().items()}
 
@@ -175,7 +175,7 @@ def _refuse_composite(function: str, values: Sequence[Any]) -> None:
 
 def with_dependencies(dependencies: Any, output_tensor: Any, name: str | None = None) -> Any:
     """Return `output_tensor`, available only after `dependencies` have run."""
-    from headrace.ops import control
+    from headrace._src.ops.control import grouping as control
 
     return control.with_dependencies(dependencies, output_tensor, name)
 
@@ -215,7 +215,7 @@ def _as_indexed_slices(value: Any, optimize: bool) -> Any:
 
 def is_resource_variable(var: Any) -> bool:
     """Return whether this is a resource variable."""
-    from headrace.variables.resource_variable import ResourceVariable
+    from headrace._src.variables.resource_variable import ResourceVariable
 
     return isinstance(var, ResourceVariable)
 
@@ -237,7 +237,7 @@ def initialize_resources(resource_list: Sequence[Any], name: str = "init") -> An
 
 def clean_tag(name: str | None) -> str | None:
     """Return a summary's name as an operation may have it."""
-    from headrace.ops.summary_functions import _clean
+    from headrace._src.ops.io.summary_functions import _clean
 
     return _clean(name)
 
@@ -256,7 +256,7 @@ def summary_scope(
     values: Any = None,
 ) -> Iterator[tuple[str, str]]:
     """The tag and the name scope of a summary."""
-    from headrace.ops.summary_functions import _scope
+    from headrace._src.ops.io.summary_functions import _scope
 
     with _scope(name, family, values, default_name) as found:
         yield found

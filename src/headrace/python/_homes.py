@@ -15,19 +15,19 @@ _INSPECT += ["ismethod", "ismodule", "isroutine", "stack"]
 
 HOMES = {
     "client.device_lib.list_local_devices": f"{_OWN}:list_local_devices",
-    "client.session.BaseSession": "headrace.session.session:BaseSession",
+    "client.session.BaseSession": "headrace._src.session.session:BaseSession",
     "client.session.register_session_run_conversion_functions": (
-        "headrace.session.fetches:register_session_run_conversion_functions"
+        "headrace._src.session.fetches:register_session_run_conversion_functions"
     ),
-    "client.timeline.Timeline": "headrace.session.timeline:Timeline",
+    "client.timeline.Timeline": "headrace._src.session.chrome_timeline:Timeline",
     "eager.context.in_eager_mode": "tf.executing_eagerly",
-    "framework.device.merge_device": "headrace.core.device:merge_device",
-    "framework.function.Defun": "headrace.gradients.functions:Defun",
+    "framework.device.merge_device": "headrace._src.core.device_names:merge_device",
+    "framework.function.Defun": "headrace._src.gradients.function_gradients:Defun",
     "framework.graph_util_impl._bfs_for_reachable_nodes": f"{_OWN}:reachable_nodes",
     "framework.graph_util_impl._extract_graph_summary": f"{_OWN}:graph_summary",
     "framework.op_def_registry.get_registered_ops": f"{_OWN}:get_registered_ops",
     "framework.ops.RegisterShape": f"{_OWN}:RegisterShape",
-    "framework.ops.convert_n_to_tensor": "headrace.ops.convert:convert_n_to_tensor",
+    "framework.ops.convert_n_to_tensor": "headrace._src.ops.base.to_tensor:convert_n_to_tensor",
     "framework.ops.get_all_collection_keys": f"{_OWN}:get_all_collection_keys",
     "framework.ops.get_name_scope": f"{_OWN}:get_name_scope",
     "framework.sparse_tensor.is_sparse": f"{_OWN}:is_sparse",
@@ -38,7 +38,7 @@ HOMES = {
     "framework.tensor_shape.unknown_shape": f"{_OWN}:unknown_shape",
     "framework.tensor_shape.vector": f"{_OWN}:vector",
     "framework.tensor_util.constant_value_as_shape": (
-        "headrace.graph.inference:constant_value_as_shape"
+        "headrace._src.graph.inference:constant_value_as_shape"
     ),
     "layers.utils.constant_value": "tf.contrib.framework.smart_constant_value",
     "layers.utils.smart_cond": "tf.contrib.framework.smart_cond",
@@ -46,15 +46,15 @@ HOMES = {
     "lib.io.file_io.read_file_to_string": f"{_OWN}:read_file_to_string",
     "lib.io.file_io.write_string_to_file": f"{_OWN}:write_string_to_file",
     "ops.array_ops.newaxis": "tf.newaxis",
-    "ops.control_flow_ops.CondContext": "headrace.graph.contexts:CondContext",
-    "ops.control_flow_ops.ControlFlowContext": "headrace.graph.contexts:ControlFlowContext",
-    "ops.control_flow_ops.WhileContext": "headrace.graph.contexts:WhileContext",
+    "ops.control_flow_ops.CondContext": "headrace._src.graph.contexts:CondContext",
+    "ops.control_flow_ops.ControlFlowContext": "headrace._src.graph.contexts:ControlFlowContext",
+    "ops.control_flow_ops.WhileContext": "headrace._src.graph.contexts:WhileContext",
     "ops.control_flow_ops.merge": f"{_OWN}:merge",
     "ops.control_flow_ops.switch": f"{_OWN}:switch",
     "ops.control_flow_ops.with_dependencies": f"{_OWN}:with_dependencies",
-    "ops.data_flow_ops.Barrier": "headrace.ops.barriers:Barrier",
-    "ops.data_flow_ops.MapStagingArea": "headrace.ops.staging:MapStagingArea",
-    "ops.data_flow_ops.StagingArea": "headrace.ops.staging:StagingArea",
+    "ops.data_flow_ops.Barrier": "headrace._src.ops.state.barrier_ops:Barrier",
+    "ops.data_flow_ops.MapStagingArea": "headrace._src.ops.state.staging_ops:MapStagingArea",
+    "ops.data_flow_ops.StagingArea": "headrace._src.ops.state.staging_ops:StagingArea",
     "ops.lookup_ops.index_to_string_table_from_tensor": (
         f"{_OWN}:index_to_string_table_from_tensor"
     ),
@@ -62,38 +62,38 @@ HOMES = {
     "ops.math_ops.arg_max": "tf.arg_max",
     "ops.math_ops.arg_min": "tf.arg_min",
     "ops.resource_variable_ops.ResourceVariable": (
-        "headrace.variables.resource_variable:ResourceVariable"
+        "headrace._src.variables.resource_variable:ResourceVariable"
     ),
     "ops.resource_variable_ops.is_resource_variable": f"{_OWN}:is_resource_variable",
     "ops.resources.initialize_resources": f"{_OWN}:initialize_resources",
     "ops.resources.local_resources": f"{_OWN}:local_resources",
     "ops.resources.shared_resources": f"{_OWN}:shared_resources",
     "ops.rnn._transpose_batch_time": "tf.contrib.rnn.transpose_batch_time",
-    "ops.rnn_cell_impl.assert_like_rnncell": "headrace.layers.recurrent.cell:check_cell",
+    "ops.rnn_cell_impl.assert_like_rnncell": "headrace._src.layers.recurrent.cell:check_cell",
     "ops.summary_op_util.clean_tag": f"{_OWN}:clean_tag",
     "ops.summary_op_util.collect": f"{_OWN}:collect",
     "ops.summary_op_util.summary_scope": f"{_OWN}:summary_scope",
-    "ops.variables.PartitionedVariable": "headrace.variables.partition:PartitionedVariable",
-    "ops.variables.RefVariable": "headrace.variables.ref_variable:RefVariable",
+    "ops.variables.PartitionedVariable": "headrace._src.variables.partition:PartitionedVariable",
+    "ops.variables.RefVariable": "headrace._src.variables.ref_variable:RefVariable",
     "ops.variables.Variable": "tf.Variable",
     "ops.weights_broadcast_ops.assert_broadcastable": (
-        "headrace.layers.weights:assert_broadcastable"
+        "headrace._src.layers.weights:assert_broadcastable"
     ),
-    "ops.weights_broadcast_ops.broadcast_weights": "headrace.layers.weights:broadcast_weights",
+    "ops.weights_broadcast_ops.broadcast_weights": "headrace._src.layers.weights:broadcast_weights",
     "pywrap_tensorflow_internal.EventsWriter": f"{_OWN}:EventsWriter",
     "summary.writer.event_file_writer.EventFileWriter": (
-        "headrace.summary.event_writer:EventFileWriter"
+        "headrace._src.summary.event_writer:EventFileWriter"
     ),
     "training.moving_averages.assign_moving_average": (
-        "headrace.variables.moving_average:assign_moving_average"
+        "headrace._src.variables.moving_average:assign_moving_average"
     ),
-    "training.saving.saveable_object.SaveSpec": "headrace.train.saveables:SaveSpec",
-    "training.saving.saveable_object.SaveableObject": "headrace.train.saveables:SaveableObject",
-    "training.slot_creator.create_slot": "headrace.train.slots:create_slot",
+    "training.saving.saveable_object.SaveSpec": "headrace._src.train.saving.saveables:SaveSpec",
+    "training.saving.saveable_object.SaveableObject": "headrace._src.train.saving.saveables:SaveableObject",
+    "training.slot_creator.create_slot": "headrace._src.train.optimizers.slots:create_slot",
     "training.slot_creator.create_slot_with_initializer": (
-        "headrace.train.slots:create_slot_with_initializer"
+        "headrace._src.train.optimizers.slots:create_slot_with_initializer"
     ),
-    "training.slot_creator.create_zeros_slot": "headrace.train.slots:create_zeros_slot",
+    "training.slot_creator.create_zeros_slot": "headrace._src.train.optimizers.slots:create_zeros_slot",
     "util.deprecation._PRINT_DEPRECATION_WARNINGS": (
         "headrace.python._deprecation:PRINT_DEPRECATION_WARNINGS"
     ),

@@ -1,5 +1,5 @@
 """The modules of TensorFlow 1.15 below `tensorflow.python` and their names. In: the file that
-scripts/record_python_modules writes. Out: one `Section` for each module.
+scripts/record_python_modules writes. Out: one `ModuleSection` for each module.
 
 The file has a header line for each module, then its words:
 
@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-__all__ = ["Section", "children", "module_names", "section"]
+__all__ = ["ModuleSection", "children", "module_names", "section"]
 
 _PATH = Path(__file__).with_name("tensorflow_modules.txt")
 
 
 @dataclass(frozen=True)
-class Section:
+class ModuleSection:
     """A module of TensorFlow: names with their targets ("" where there is none), and the modules
     whose names it has too.
     """
@@ -40,7 +40,7 @@ def _blocks() -> dict[str, str]:
 
 
 @cache
-def section(module: str) -> Section | None:
+def section(module: str) -> ModuleSection | None:
     """The section of a module, None if TensorFlow hasn't such a module."""
     text = _blocks().get(module)
     if text is None:
@@ -54,7 +54,7 @@ def section(module: str) -> Section | None:
         for word in line.split():
             name, _, target = word.partition("=")
             targets[name] = target or name
-    return Section(targets, tuple(bases.split()))
+    return ModuleSection(targets, tuple(bases.split()))
 
 
 def module_names() -> tuple[str, ...]:

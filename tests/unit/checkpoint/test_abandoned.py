@@ -6,8 +6,8 @@ import time
 import numpy as np
 import pytest
 
-from headrace.checkpoint.bundle import NamedTensor, merge_bundles, write_bundle
-from headrace.core import files
+from headrace._src.checkpoint.bundle import NamedTensor, merge_bundles, write_bundle
+from headrace._src.core import files
 
 HOUR = 3600.0
 

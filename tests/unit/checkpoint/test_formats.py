@@ -7,11 +7,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from headrace.checkpoint.bundle import NamedTensor, merge_bundles, write_bundle
-from headrace.checkpoint.reader import open_checkpoint
-from headrace.checkpoint.slice_files import write_slice_file
-from headrace.checkpoint.slices import parse_shape_and_slice, slice_key
-from headrace.core import errors
+from headrace._src.checkpoint.bundle import NamedTensor, merge_bundles, write_bundle
+from headrace._src.checkpoint.open_checkpoint import open_checkpoint
+from headrace._src.checkpoint.slice_files import write_slice_file
+from headrace._src.checkpoint.slices import parse_shape_and_slice, slice_key
+from headrace._src.core import errors
 from tests.fixtures.checkpoints import tensors
 
 RECORDED = Path(tensors.__file__).parent

@@ -5,10 +5,10 @@ import threading
 import numpy as np
 import pytest
 
-from headrace.checkpoint.bundle import Bundle, NamedTensor, write_bundle
-from headrace.checkpoint.reader import read_checkpoint
-from headrace.core import files
-from headrace.core.errors import DataLossError
+from headrace._src.checkpoint.bundle import Bundle, NamedTensor, write_bundle
+from headrace._src.checkpoint.open_checkpoint import read_checkpoint
+from headrace._src.core import files
+from headrace._src.core.errors import DataLossError
 
 
 def save(prefix, number):

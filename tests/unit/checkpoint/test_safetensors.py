@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from headrace.checkpoint.contents import Stored
-from headrace.checkpoint.convert import convert_checkpoint, size_of
-from headrace.checkpoint.reader import open_checkpoint
-from headrace.checkpoint.safetensors import SafeTensors, write_safetensors
-from headrace.core import dtypes, errors
+from headrace._src.checkpoint.contents import Stored
+from headrace._src.checkpoint.convert_formats import convert_checkpoint, size_of
+from headrace._src.checkpoint.open_checkpoint import open_checkpoint
+from headrace._src.checkpoint.safetensors import SafeTensors, write_safetensors
+from headrace._src.core import dtypes, errors
 
 RECORDED = Path(__file__).parents[2] / "fixtures" / "checkpoints" / "recorded.safetensors"
 V2 = RECORDED.with_name("v2")

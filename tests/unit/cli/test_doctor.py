@@ -3,10 +3,11 @@
 import pytest
 from click.testing import CliRunner
 
-from headrace.cli import doctor, main
-from headrace.compile import cache, native
-from headrace.compile.cache import CacheDirectory
-from headrace.devices import onednn, openmp
+from headrace._src.cli import doctor, main
+from headrace._src.compile.native import code_cache as cache
+from headrace._src.compile.native import machine_code as native
+from headrace._src.compile.native.code_cache import CacheDirectory
+from headrace._src.devices import onednn, openmp
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +41,7 @@ def test_what_is_missing_is_a_fault_and_has_a_reason(monkeypatch, module):
 
 
 def test_being_without_onednn_by_choice_is_no_fault(monkeypatch):
-    from headrace.core.config import Settings
+    from headrace._src.core.config import Settings
 
     monkeypatch.setattr(onednn, "why_not", lambda: "switched off")
     monkeypatch.setattr(doctor, "settings", lambda: Settings(no_onednn=True))

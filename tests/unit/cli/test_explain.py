@@ -12,10 +12,10 @@ from types import SimpleNamespace
 import pytest
 from click.testing import CliRunner
 
-from headrace.cli import main
-from headrace.cli.explain import text
-from headrace.cli.explain.layout import Bend, layered
-from headrace.compile import native
+from headrace._src.cli import main
+from headrace._src.cli.explain import explain_text as text
+from headrace._src.cli.explain.layout import Bend, layered
+from headrace._src.compile.native import machine_code as native
 
 needs_llvm = pytest.mark.needs_llvm
 

@@ -5,9 +5,9 @@ import xml.etree.ElementTree as xml
 import pytest
 from click.testing import CliRunner
 
-from headrace.cli import main
-from headrace.cli.match import picture, sparkline
-from headrace.train.matching import compare_runs
+from headrace._src.cli import main
+from headrace._src.cli.match import picture, sparkline
+from headrace._src.train.inspect.matching import compare_runs
 
 PROGRAM = """
 import sys

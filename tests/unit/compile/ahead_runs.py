@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from headrace.compile.ahead import Artifact
-from headrace.compile.ahead.interface import C_TYPES
-from headrace.devices.target import Target, host
+from headrace._src.compile.ahead import Artifact
+from headrace._src.compile.ahead.interface import C_TYPES
+from headrace._src.devices.target import Target, host
 
 Arrays = Mapping[str, np.ndarray]
 

@@ -6,9 +6,9 @@ from math import prod
 
 import numpy as np
 
-from headrace.compile.native import aligned
-from headrace.compile.spaces import Access
-from headrace.core.dtypes import as_dtype
+from headrace._src.compile.codegen.iteration_spaces import Access
+from headrace._src.compile.native.machine_code import aligned
+from headrace._src.core.dtypes import as_dtype
 
 INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
 FLOATS = ("float16", "bfloat16", "float32", "float64")

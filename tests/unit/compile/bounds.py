@@ -9,23 +9,29 @@ from math import prod
 
 import numpy as np
 
-from headrace.compile import native
-from headrace.compile.epilogue import NOTHING
-from headrace.compile.kernel import COUNTER_STRIDE
-from headrace.compile.kernels.conv_1x1 import Conv1x1, Conv1x1BackwardFilter
-from headrace.compile.kernels.conv_geometry import Geometry
-from headrace.compile.kernels.fully_connected import small_batch, small_batch_backward
-from headrace.compile.kernels.gemm import gemm
-from headrace.compile.kernels.gemm_narrow import narrow_product
-from headrace.compile.kernels.list_rows import HEADER, CheckMarks, PutRow, TakeRow, ZeroRows
-from headrace.compile.kernels.maps import Map
-from headrace.compile.kernels.pooling import MaxPool, MaxPoolGradient
-from headrace.compile.kernels.reductions import ReduceKernel
-from headrace.compile.kernels.winograd_backward import WinogradBackwardFilter
-from headrace.compile.kernels.winograd_filter import WinogradFilter
-from headrace.compile.kernels.winograd_forward import WinogradForward
-from headrace.compile.spaces import Access
-from headrace.lowering.pointwise import record
+from headrace._src.compile.codegen.epilogue import NOTHING
+from headrace._src.compile.codegen.iteration_spaces import Access
+from headrace._src.compile.codegen.kernel_spec import COUNTER_STRIDE
+from headrace._src.compile.kernels.conv.conv_1x1 import Conv1x1, Conv1x1BackwardFilter
+from headrace._src.compile.kernels.gemm.fully_connected import small_batch, small_batch_backward
+from headrace._src.compile.kernels.gemm.gemm import gemm
+from headrace._src.compile.kernels.gemm.gemm_narrow import narrow_product
+from headrace._src.compile.kernels.images.conv_geometry import Geometry
+from headrace._src.compile.kernels.images.pooling_loops import MaxPool, MaxPoolGradient
+from headrace._src.compile.kernels.rows.list_rows import (
+    HEADER,
+    CheckMarks,
+    PutRow,
+    TakeRow,
+    ZeroRows,
+)
+from headrace._src.compile.kernels.rows.map_kernel import Map
+from headrace._src.compile.kernels.rows.reduce_kernel import ReduceKernel
+from headrace._src.compile.kernels.winograd.winograd_backward import WinogradBackwardFilter
+from headrace._src.compile.kernels.winograd.winograd_filter import WinogradFilter
+from headrace._src.compile.kernels.winograd.winograd_forward import WinogradForward
+from headrace._src.compile.native import machine_code as native
+from headrace._src.lowering.pointwise import record
 
 PAGE = mmap.PAGESIZE
 _KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from headrace.compile.kernels.conv_geometry import Geometry
-from headrace.compile.native import aligned
-from headrace.ops import conv_kernels
+from headrace._src.compile.kernels.images.conv_geometry import Geometry
+from headrace._src.compile.native.machine_code import aligned
+from headrace._src.ops.nn import conv_kernels
 
 
 def room(*shape: int, dtype: Any = np.float32) -> np.ndarray:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headrace.compile.emit import F32, I64
-from headrace.compile.kernel import Team
-from headrace.compile.plan import Buffer, Call, Plan
+from headrace._src.compile.codegen.emit import F32, I64
+from headrace._src.compile.codegen.kernel_spec import Team
+from headrace._src.compile.plan.plan import Buffer, Call, Plan
 
 
 @dataclass(frozen=True)

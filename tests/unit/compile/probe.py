@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headrace.compile.kernel import Team
-from headrace.compile.native import run_kernel
-from headrace.compile.pointwise import emit_pointwise, load_value, store_value
-from headrace.core.dtypes import as_dtype
-from headrace.lowering.pointwise import Pointwise
+from headrace._src.compile.codegen.kernel_spec import Team
+from headrace._src.compile.codegen.pointwise_code import emit_pointwise, load_value, store_value
+from headrace._src.compile.native.machine_code import run_kernel
+from headrace._src.core.dtypes import as_dtype
+from headrace._src.lowering.pointwise import Pointwise
 
 
 @dataclass(frozen=True)

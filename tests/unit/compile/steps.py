@@ -3,7 +3,7 @@
 import numpy as np
 
 import headrace as tf
-from headrace.pipeline import Options, compile_step
+from headrace._src.pipeline import Options, compile_step
 
 CLOSE = {"float64": 1e-11, "float32": 2e-5, "float16": 4e-3, "bfloat16": 3e-2}
 

@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from headrace.compile.ahead.objects import all_targets
-from headrace.compile.ahead.targets import target_for
-from headrace.compile.kernel import COUNTER_STRIDE, generate
-from headrace.compile.native import aligned, assemble, load
-from headrace.devices.target import LEVELS, Target, for_level, host
+from headrace._src.compile.ahead.objects import all_targets
+from headrace._src.compile.ahead.targets import target_for
+from headrace._src.compile.codegen.kernel_spec import COUNTER_STRIDE, generate
+from headrace._src.compile.native.machine_code import aligned, assemble, load
+from headrace._src.devices.target import LEVELS, Target, for_level, host
 
 __all__ = ["NEON", "TARGETS", "emulator", "run_on"]
 

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from headrace.compile.ahead import ARCHITECTURES, Artifact, Port, build, target_for
-from headrace.compile.ahead.elf import Elf
-from headrace.compile.ahead.wasm import WasmObject
-from headrace.compile.emit import F32, Reg
-from headrace.compile.foreign import OneDnnGemm
-from headrace.compile.kernel import Team
-from headrace.compile.kernels.gathers import GatherRows
-from headrace.compile.plan import Buffer, Call, Plan
+from headrace._src.compile.ahead import ARCHITECTURES, Artifact, Port, build, target_for
+from headrace._src.compile.ahead.elf import Elf
+from headrace._src.compile.ahead.wasm import WasmObject
+from headrace._src.compile.codegen.emit import F32, Reg
+from headrace._src.compile.codegen.kernel_spec import Team
+from headrace._src.compile.kernels.onednn_calls import OneDnnGemm
+from headrace._src.compile.kernels.rows.gather_rows import GatherRows
+from headrace._src.compile.plan.plan import Buffer, Call, Plan
 from tests.unit.compile import ahead_runs
 
 SIZE = 19  # a multiple of no vector

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.compile.ahead.interface import Interface, Port, c_header, c_identifier
-from headrace.compile.ahead.javascript import javascript_glue
-from headrace.compile.ahead.targets import target_for
+from headrace._src.compile.ahead.interface import Interface, Port, c_header, c_identifier
+from headrace._src.compile.ahead.javascript import javascript_glue
+from headrace._src.compile.ahead.targets import target_for
 
 
 @pytest.mark.parametrize(

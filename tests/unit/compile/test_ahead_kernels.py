@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace.compile.ahead import target_for
-from headrace.compile.ahead.model import read_model
-from headrace.pipeline.ahead import compile_model
+from headrace._src.compile.ahead import target_for
+from headrace._src.compile.ahead.model import read_model
+from headrace._src.pipeline.ahead import compile_model
 from tests.unit.compile import ahead_runs
 
 pytestmark = pytest.mark.skipif(
@@ -157,8 +157,8 @@ def test_other_processors(tmp_path, architecture):
 
 
 def test_phases_cover_every_place_once():
-    from headrace.compile.ahead.transposed import _phases
-    from headrace.core.windows import Window
+    from headrace._src.compile.ahead.transposed import _phases
+    from headrace._src.core.windows import Window
 
     for size, taps, stride, before in itertools.product((1, 5, 8), (1, 2, 3, 5), (1, 2, 3), (0, 1)):
         if before >= taps:

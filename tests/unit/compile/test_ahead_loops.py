@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace.compile.ahead import target_for
-from headrace.compile.ahead.model import read_model
-from headrace.pipeline.ahead import compile_model
+from headrace._src.compile.ahead import target_for
+from headrace._src.compile.ahead.model import read_model
+from headrace._src.pipeline.ahead import compile_model
 from tests.unit.compile import ahead_runs
 from tests.unit.compile.steps import uniform
 

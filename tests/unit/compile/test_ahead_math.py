@@ -7,13 +7,18 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from headrace.compile.ahead import Artifact, Port, build, target_for
-from headrace.compile.emit import Reg
-from headrace.compile.kernel import Team
-from headrace.compile.plan import Buffer, Call, Plan
-from headrace.compile.pointwise import emit_pointwise, load_value, store_value, supports
-from headrace.devices.target import SIZES
-from headrace.lowering.pointwise import OPCODES, Pointwise, PointwiseStep
+from headrace._src.compile.ahead import Artifact, Port, build, target_for
+from headrace._src.compile.codegen.emit import Reg
+from headrace._src.compile.codegen.kernel_spec import Team
+from headrace._src.compile.codegen.pointwise_code import (
+    emit_pointwise,
+    load_value,
+    store_value,
+    supports,
+)
+from headrace._src.compile.plan.plan import Buffer, Call, Plan
+from headrace._src.devices.target import SIZES
+from headrace._src.lowering.pointwise import OPCODES, Pointwise, PointwiseStep
 from tests.unit.compile import ahead_runs
 
 TARGETS = [

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import headrace as tf
-from headrace.compile.ahead.model import Model, read_model
-from headrace.core import proto
+from headrace._src.compile.ahead.model import Model, read_model
+from headrace._src.core import proto
 
 
 def graph_def() -> proto.GraphDef:

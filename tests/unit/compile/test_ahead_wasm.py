@@ -6,8 +6,8 @@ import struct
 
 import pytest
 
-from headrace.compile.ahead import objects, wasm
-from headrace.compile.ahead.targets import target_for
+from headrace._src.compile.ahead import objects, wasm
+from headrace._src.compile.ahead.targets import target_for
 
 
 def compiled(text: str) -> bytes:

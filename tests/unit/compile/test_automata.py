@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.lowering import generated
-from headrace.ops import regex
-from headrace.ops.automata import automaton
+from headrace._src.lowering import generated
+from headrace._src.ops.strings import regex
+from headrace._src.ops.strings.automata import automaton
 
 CLASSES = [
     "[ab]", "[^a]", "[a-c]", "[]a]", "[^]a]", "[a-]", "[-a]", "[a-b-c]", r"[\d-a]", r"[\w.]",

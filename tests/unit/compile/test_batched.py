@@ -4,10 +4,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from headrace.compile.epilogue import Epilogue
-from headrace.compile.kernels.batched import BatchStrides, batched_gemm, dense
-from headrace.compile.native import run_kernel
-from headrace.lowering.pointwise import record
+from headrace._src.compile.codegen.epilogue import Epilogue
+from headrace._src.compile.kernels.gemm.batched_gemm import BatchStrides, batched_gemm, dense
+from headrace._src.compile.native.machine_code import run_kernel
+from headrace._src.lowering.pointwise import record
 from tests.unit.compile.targets import TARGETS, run_on
 
 

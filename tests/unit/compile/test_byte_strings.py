@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace.compile import singles
-from headrace.lowering import generated
-from headrace.ops import fingerprints, string_arrays
+from headrace._src.compile.run import single_ops as singles
+from headrace._src.lowering import generated
+from headrace._src.ops.strings import fingerprints, string_arrays
 from tests.unit.ops import test_string_kernels as kernels
 
 

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from headrace.compile import cache
-from headrace.compile.cache import CacheDirectory
+from headrace._src.compile.native import code_cache as cache
+from headrace._src.compile.native.code_cache import CacheDirectory
 
 
 @pytest.fixture

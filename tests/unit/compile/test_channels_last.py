@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace.compile.channels_last import channels_last
-from headrace.pipeline import Options, compile_step
+from headrace._src.compile.rewrite.channels_last import channels_last
+from headrace._src.pipeline import Options, compile_step
 from tests.unit.compile.steps import assert_tiers_agree, clusters, uniform
 
 

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from headrace.compile import choose
-from headrace.compile.choose import trial_plan
-from headrace.compile.emit import F32
+from headrace._src.compile.codegen.emit import F32
+from headrace._src.compile.run import choose
+from headrace._src.compile.run.choose import trial_plan
 
 
 @dataclass(frozen=True)

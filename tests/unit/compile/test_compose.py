@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from headrace.compile.compose import Composer
-from headrace.lowering.pointwise import record
+from headrace._src.compile.build.compose import Composer
+from headrace._src.lowering.pointwise import record
 
 SCALE = record(lambda e, x: x * 2.0 + 1.0, ["float32"])
 CLIP = record(lambda e, x, y: (e.max(x, y), e.min(x, y)), ["float32", "float32"])

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from headrace.compile.epilogue import Epilogue
-from headrace.compile.kernels.conv_1x1 import Conv1x1, Conv1x1BackwardFilter
-from headrace.compile.kernels.conv_geometry import Geometry
-from headrace.compile.native import run_kernel
-from headrace.lowering.pointwise import record
+from headrace._src.compile.codegen.epilogue import Epilogue
+from headrace._src.compile.kernels.conv.conv_1x1 import Conv1x1, Conv1x1BackwardFilter
+from headrace._src.compile.kernels.images.conv_geometry import Geometry
+from headrace._src.compile.native.machine_code import run_kernel
+from headrace._src.lowering.pointwise import record
 from tests.unit.compile.conv_runs import Example, blocked, error, placed, plain, room
 
 CASES = [

@@ -13,11 +13,11 @@ from itertools import product
 import numpy as np
 import pytest
 
-from headrace.compile.foreign import is_foreign
-from headrace.compile.kernels.conv_candidates import Candidate, candidates
-from headrace.compile.kernels.conv_geometry import Geometry
-from headrace.compile.native import run_kernel
-from headrace.devices.target import host
+from headrace._src.compile.kernels.conv.conv_candidates import Candidate, candidates
+from headrace._src.compile.kernels.images.conv_geometry import Geometry
+from headrace._src.compile.kernels.onednn_calls import is_foreign
+from headrace._src.compile.native.machine_code import run_kernel
+from headrace._src.devices.target import host
 from tests.unit.compile.conv_runs import Example, laid_out, placed, read, room
 from tests.unit.compile.test_conv_onednn import run as run_foreign
 

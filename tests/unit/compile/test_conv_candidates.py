@@ -7,14 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from headrace.compile.epilogue import Epilogue
-from headrace.compile.foreign import is_foreign
-from headrace.compile.kernels import conv_candidates
-from headrace.compile.kernels.conv_candidates import candidates
-from headrace.compile.kernels.conv_geometry import Geometry
-from headrace.compile.native import run_kernel
-from headrace.devices.target import for_level, host
-from headrace.lowering.pointwise import record
+from headrace._src.compile.codegen.epilogue import Epilogue
+from headrace._src.compile.kernels.conv import conv_candidates
+from headrace._src.compile.kernels.conv.conv_candidates import candidates
+from headrace._src.compile.kernels.images.conv_geometry import Geometry
+from headrace._src.compile.kernels.onednn_calls import is_foreign
+from headrace._src.compile.native.machine_code import run_kernel
+from headrace._src.devices.target import for_level, host
+from headrace._src.lowering.pointwise import record
 from tests.unit.compile.conv_runs import Example, error, laid_out, placed, read, room
 from tests.unit.compile.test_conv_onednn import run as run_foreign
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from headrace.compile.epilogue import Epilogue
-from headrace.compile.kernels.conv_general import GeneralConv
-from headrace.compile.kernels.conv_geometry import Geometry
-from headrace.compile.native import run_kernel
-from headrace.lowering.pointwise import record
+from headrace._src.compile.codegen.epilogue import Epilogue
+from headrace._src.compile.kernels.conv.conv_general import GeneralConv
+from headrace._src.compile.kernels.images.conv_geometry import Geometry
+from headrace._src.compile.native.machine_code import run_kernel
+from headrace._src.lowering.pointwise import record
 from tests.unit.compile.conv_runs import Example, error, laid_out, placed, read, room
 from tests.unit.compile.targets import TARGETS, run_on
 

@@ -9,12 +9,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from headrace.compile.foreign import can
-from headrace.compile.kernels.conv_candidates import candidates
-from headrace.compile.kernels.conv_geometry import Geometry, layout_of
-from headrace.compile.kernels.conv_onednn import OneDnnConvolution
-from headrace.compile.native import aligned
-from headrace.devices.target import host
+from headrace._src.compile.kernels.conv.conv_candidates import candidates
+from headrace._src.compile.kernels.conv.conv_onednn import OneDnnConvolution
+from headrace._src.compile.kernels.images.conv_geometry import Geometry, layout_of
+from headrace._src.compile.kernels.onednn_calls import can
+from headrace._src.compile.native.machine_code import aligned
+from headrace._src.devices.target import host
 from tests.unit.compile.conv_runs import Example, error, laid_out, placed, read, room
 
 BLOCK = host().block  # oneDNN has code for the blocks that suit the processor, and for no others

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from headrace.compile import singles
-from headrace.ops import ctc_kernels, ctc_search
+from headrace._src.compile.run import single_ops as singles
+from headrace._src.ops.nn import ctc_kernels, ctc_search
 
 
 def sequences(seed, dtype, most_classes):

@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from headrace.compile.epilogue import NOTHING, Epilogue
-from headrace.compile.kernels.conv_geometry import Geometry
-from headrace.compile.kernels.direct import direct_conv, pack_filters
-from headrace.compile.kernels.direct_windows import DirectDepthwise, DirectPool
-from headrace.compile.native import run_kernel
-from headrace.devices.target import Target, host
-from headrace.lowering.pointwise import record
+from headrace._src.compile.codegen.epilogue import NOTHING, Epilogue
+from headrace._src.compile.kernels.conv.direct_conv import direct_conv, pack_filters
+from headrace._src.compile.kernels.conv.direct_windows import DirectDepthwise, DirectPool
+from headrace._src.compile.kernels.images.conv_geometry import Geometry
+from headrace._src.compile.native.machine_code import run_kernel
+from headrace._src.devices.target import Target, host
+from headrace._src.lowering.pointwise import record
 
 SAME = ((1, 1), (1, 1))
 CASES = [

@@ -7,13 +7,14 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from headrace.compile import driver, words
-from headrace.compile.driver import NativeCluster
-from headrace.compile.foreign import Bound
-from headrace.compile.plan import Buffer, Call, Plan
-from headrace.compile.segments import segments
-from headrace.core import errors
-from headrace.devices.step_context import StepContext, active
+from headrace._src.compile.kernels.onednn_calls import Bound
+from headrace._src.compile.plan.plan import Buffer, Call, Plan
+from headrace._src.compile.run import driver
+from headrace._src.compile.run import header_words as words
+from headrace._src.compile.run.driver import NativeCluster
+from headrace._src.compile.run.plan_segments import segments
+from headrace._src.core import errors
+from headrace._src.devices.step_context import StepContext, active
 from tests.unit.compile.plans import Accumulate, Exchange, Scale, chain, expected, long_plan
 
 FACTORS = (2.0, 0.5, 3.0, 1.5, 0.25)

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from headrace.compile.kernel import Team
-from headrace.compile.native import run_kernel
-from headrace.compile.pointwise import load_value, store_value
-from headrace.core.dtypes import as_dtype
+from headrace._src.compile.codegen.kernel_spec import Team
+from headrace._src.compile.codegen.pointwise_code import load_value, store_value
+from headrace._src.compile.native.machine_code import run_kernel
+from headrace._src.core.dtypes import as_dtype
 
 
 @dataclass(frozen=True)

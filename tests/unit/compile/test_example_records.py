@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.core import proto
-from headrace.core.shapes import TensorShape
-from headrace.lowering import generated
-from headrace.ops import example_kernels
+from headrace._src.core import proto
+from headrace._src.core.tensor_shape import TensorShape
+from headrace._src.lowering import generated
+from headrace._src.ops.io import example_kernels
 
 KEYS = ["a", "number", "word", "ids", "ragged", "é", ""]
 VALUES = {

@@ -6,11 +6,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from headrace.compile.driver import NativeCluster
-from headrace.compile.foreign import OneDnnGemm, Product, can, multiplies
-from headrace.compile.plan import Buffer, Call, Plan
-from headrace.devices import onednn
-from headrace.devices.target import host
+from headrace._src.compile.kernels.onednn_calls import OneDnnGemm, Product, can, multiplies
+from headrace._src.compile.plan.plan import Buffer, Call, Plan
+from headrace._src.compile.run.driver import NativeCluster
+from headrace._src.devices import onednn
+from headrace._src.devices.target import host
 
 
 def run(spec, inputs, output):

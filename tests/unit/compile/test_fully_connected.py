@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from headrace.compile.epilogue import Epilogue
-from headrace.compile.kernels.fully_connected import (
+from headrace._src.compile.codegen.epilogue import Epilogue
+from headrace._src.compile.kernels.gemm.fully_connected import (
     SmallBatchBackward,
     small_batch,
     small_batch_backward,
 )
-from headrace.compile.kernels.gemm import nothing
-from headrace.compile.native import aligned, run_kernel
-from headrace.lowering.pointwise import record
+from headrace._src.compile.kernels.gemm.gemm import nothing
+from headrace._src.compile.native.machine_code import aligned, run_kernel
+from headrace._src.lowering.pointwise import record
 
 SIZES = [(1, 1, 1), (8, 37, 23), (16, 300, 61), (19, 513, 5), (5, 64, 12)]
 

@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace.compile.groups import contraction_of
-from headrace.compile.region import pooling_of
-from headrace.compile.rewrites import (
+from headrace._src.compile.regions.groups import contraction_of
+from headrace._src.compile.regions.region import pooling_of
+from headrace._src.compile.rewrite.rewrites import (
     join_pieces,
     join_products,
     mask_before_unpooling,
     spread_products,
     sum_once,
 )
-from headrace.pipeline import Options, compile_step
+from headrace._src.pipeline import Options, compile_step
 from tests.unit.compile.steps import assert_tiers_agree, clusters, uniform
 
 

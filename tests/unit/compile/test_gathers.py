@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace.compile.kernels.gathers import GatherRows, ScatterRows
-from headrace.compile.kernels.scans import ScanKernel
-from headrace.compile.native import run_kernel
-from headrace.compile.reference_anchors import run_anchor
-from headrace.lowering import anchors, row_anchors
+from headrace._src.compile.kernels.rows.gather_rows import GatherRows, ScatterRows
+from headrace._src.compile.kernels.rows.scan_kernel import ScanKernel
+from headrace._src.compile.native.machine_code import run_kernel
+from headrace._src.compile.reference.reference_anchors import run_anchor
+from headrace._src.lowering import anchors, row_anchors
 from tests.unit.compile.arrays import TYPES, numbers
 from tests.unit.compile.steps import clusters
 

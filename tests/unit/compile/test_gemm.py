@@ -6,11 +6,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from headrace.compile.epilogue import Epilogue
-from headrace.compile.kernels.gemm import Gemm, PackB, gemm, nothing
-from headrace.compile.native import aligned, run_kernel
-from headrace.devices.target import host
-from headrace.lowering.pointwise import record
+from headrace._src.compile.codegen.epilogue import Epilogue
+from headrace._src.compile.kernels.gemm.gemm import Gemm, PackB, gemm, nothing
+from headrace._src.compile.native.machine_code import aligned, run_kernel
+from headrace._src.devices.target import host
+from headrace._src.lowering.pointwise import record
 
 SIZES = [(1, 1, 1), (2, 3, 5), (7, 31, 17), (13, 67, 61), (37, 19, 300), (64, 48, 32), (53, 113, 2)]
 TOLERANCE = {"float32": 3e-6, "float64": 1e-14}

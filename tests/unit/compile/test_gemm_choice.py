@@ -4,13 +4,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from headrace.compile.epilogue import Epilogue
-from headrace.compile.foreign import is_foreign
-from headrace.compile.kernels.fully_connected import SmallBatchBackward
-from headrace.compile.kernels.gemm import Gemm, nothing
-from headrace.compile.kernels.gemm_choice import candidates, packed_gemm
-from headrace.compile.native import aligned, run_kernel
-from headrace.lowering.pointwise import record
+from headrace._src.compile.codegen.epilogue import Epilogue
+from headrace._src.compile.kernels.gemm.fully_connected import SmallBatchBackward
+from headrace._src.compile.kernels.gemm.gemm import Gemm, nothing
+from headrace._src.compile.kernels.gemm.gemm_choice import candidates, packed_gemm
+from headrace._src.compile.kernels.onednn_calls import is_foreign
+from headrace._src.compile.native.machine_code import aligned, run_kernel
+from headrace._src.lowering.pointwise import record
 
 TRANSPOSES = [(False, False), (True, False), (False, True), (True, True)]
 

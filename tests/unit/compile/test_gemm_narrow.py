@@ -6,12 +6,12 @@ from functools import partial
 import numpy as np
 import pytest
 
-from headrace.compile.epilogue import Epilogue
-from headrace.compile.kernels import gemm_choice
-from headrace.compile.kernels.gemm_narrow import NarrowProduct, narrow_product
-from headrace.compile.native import run_kernel
-from headrace.devices.target import for_level, host
-from headrace.lowering.pointwise import record
+from headrace._src.compile.codegen.epilogue import Epilogue
+from headrace._src.compile.kernels.gemm import gemm_choice
+from headrace._src.compile.kernels.gemm.gemm_narrow import NarrowProduct, narrow_product
+from headrace._src.compile.native.machine_code import run_kernel
+from headrace._src.devices.target import for_level, host
+from headrace._src.lowering.pointwise import record
 from tests.unit.compile.targets import TARGETS, run_on
 from tests.unit.compile.test_gemm import assert_close, long_program, operand, product
 

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from headrace.compile.kernels.batched import batched_gemm
-from headrace.compile.kernels.fully_connected import small_batch, small_batch_backward
-from headrace.compile.kernels.gemm import gemm, nothing
-from headrace.compile.kernels.gemm_tile import best_tile
-from headrace.devices.target import LEVELS, Target, for_level
+from headrace._src.compile.kernels.gemm.batched_gemm import batched_gemm
+from headrace._src.compile.kernels.gemm.fully_connected import small_batch, small_batch_backward
+from headrace._src.compile.kernels.gemm.gemm import gemm, nothing
+from headrace._src.compile.kernels.gemm.gemm_tile import best_tile
+from headrace._src.devices.target import LEVELS, Target, for_level
 from tests.unit.compile.targets import NEON, TARGETS, run_on
 
 

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace.compile.kernels.conv_1x1 import Conv1x1, Conv1x1BackwardFilter
-from headrace.compile.kernels.conv_few import FewChannels
-from headrace.compile.kernels.conv_few_backward import FewChannelsBackwardFilter
-from headrace.compile.kernels.conv_onednn import OneDnnConvolution
-from headrace.compile.kernels.winograd_backward import WinogradBackwardFilter
-from headrace.compile.kernels.winograd_forward import WinogradForward
+from headrace._src.compile.kernels.conv.conv_1x1 import Conv1x1, Conv1x1BackwardFilter
+from headrace._src.compile.kernels.conv.conv_few import FewChannels
+from headrace._src.compile.kernels.conv.conv_few_backward import FewChannelsBackwardFilter
+from headrace._src.compile.kernels.conv.conv_onednn import OneDnnConvolution
+from headrace._src.compile.kernels.winograd.winograd_backward import WinogradBackwardFilter
+from headrace._src.compile.kernels.winograd.winograd_forward import WinogradForward
 from tests.unit.compile.steps import assert_tiers_agree, clusters, uniform
 
 # window, filters, stride, max-pool of 2 x 2 behind it
@@ -27,7 +27,8 @@ def own_graph():
 def first_candidates(monkeypatch):
     """The first candidate is chosen, not the fastest one here."""
     monkeypatch.setattr(
-        "headrace.compile.images.fastest", lambda key, ways, threads: next(iter(ways))
+        "headrace._src.compile.build.convolutions_and_pools.fastest",
+        lambda key, ways, threads: next(iter(ways)),
     )
 
 

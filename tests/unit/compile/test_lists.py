@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace.compile.kernels.list_rows import CheckMarks, PutRow, TakeRow
-from headrace.compile.native import run_kernel
+from headrace._src.compile.kernels.rows.list_rows import CheckMarks, PutRow, TakeRow
+from headrace._src.compile.native.machine_code import run_kernel
 from tests.unit.compile.arrays import numbers
 from tests.unit.compile.steps import assert_tiers_agree, clusters, session, uniform
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from headrace.compile.kernels import recipes
-from headrace.compile.kernels.gathers import GatherRows, ScatterRows
-from headrace.compile.kernels.maps import Map
-from headrace.compile.kernels.random import RandomNumbers
-from headrace.compile.kernels.reductions import ReduceKernel
-from headrace.compile.kernels.scans import ScanKernel
-from headrace.compile.spaces import Access
-from headrace.devices.target import Target
-from headrace.lowering.anchors import Softmax
-from headrace.lowering.pointwise import Pointwise, record
-from headrace.ops import philox
+from headrace._src.compile.build import normalisation_fragments as recipes
+from headrace._src.compile.codegen.iteration_spaces import Access
+from headrace._src.compile.kernels.rows.gather_rows import GatherRows, ScatterRows
+from headrace._src.compile.kernels.rows.map_kernel import Map
+from headrace._src.compile.kernels.rows.reduce_kernel import ReduceKernel
+from headrace._src.compile.kernels.rows.scan_kernel import ScanKernel
+from headrace._src.compile.kernels.singles.random_numbers import RandomNumbers
+from headrace._src.devices.target import Target
+from headrace._src.lowering.anchors import Softmax
+from headrace._src.lowering.pointwise import Pointwise, record
+from headrace._src.ops.random import philox
 from tests.unit.compile.arrays import dense, numbers
 from tests.unit.compile.targets import TARGETS, run_on
 

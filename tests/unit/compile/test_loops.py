@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from headrace.compile.kernel import Team
-from headrace.compile.loops import (
+from headrace._src.compile.codegen.kernel_spec import Team
+from headrace._src.compile.codegen.loop_code import generate_loops
+from headrace._src.compile.codegen.loop_programs import (
     Accumulate,
     Assign,
     Body,
@@ -32,9 +33,8 @@ from headrace.compile.loops import (
     show,
     verify,
 )
-from headrace.compile.native import _llvm, run_kernel
-from headrace.compile.nests import generate_loops
-from headrace.lowering.pointwise import record
+from headrace._src.compile.native.machine_code import _llvm, run_kernel
+from headrace._src.lowering.pointwise import record
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace.pipeline import Options, finish, optimise, prepare
+from headrace._src.pipeline import Options, finish, optimise, prepare
 
 pytestmark = pytest.mark.needs_llvm
 

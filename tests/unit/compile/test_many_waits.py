@@ -5,7 +5,7 @@ import sys
 import pytest
 
 import headrace as tf
-from headrace.pipeline import Options, compile_step
+from headrace._src.pipeline import Options, compile_step
 
 PASSES = ("compile/cluster.py", "optimize/states.py", "optimize/specialise.py")
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.compile.memory import ALIGNMENT, Lifetime, live_peak, pack
+from headrace._src.compile.plan.pack_arena import ALIGNMENT, Lifetime, live_peak, pack
 
 lifetimes = st.lists(
     st.builds(

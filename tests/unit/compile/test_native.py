@@ -6,10 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from headrace.compile import cache, native
-from headrace.compile.cache import CacheDirectory
-from headrace.compile.kernel import generate
-from headrace.devices.target import host
+from headrace._src.compile.codegen.kernel_spec import generate
+from headrace._src.compile.native import code_cache as cache
+from headrace._src.compile.native import machine_code as native
+from headrace._src.compile.native.code_cache import CacheDirectory
+from headrace._src.devices.target import host
 from tests.unit.compile.plans import Scale
 
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.lowering import generated
-from headrace.ops.printf import as_string
+from headrace._src.lowering import generated
+from headrace._src.ops.strings.printf import as_string
 
 
 def both(array, **attributes):

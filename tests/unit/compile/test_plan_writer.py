@@ -2,11 +2,11 @@
 
 import pytest
 
-from headrace.compile.calls import PlanWriter
-from headrace.compile.kernels import recipes
-from headrace.compile.verify import verify_plan
-from headrace.core.errors import InternalError
-from headrace.lowering.anchors import BatchNorm, LocalResponse, Softmax
+from headrace._src.compile.build import normalisation_fragments as recipes
+from headrace._src.compile.plan.plan_writer import PlanWriter
+from headrace._src.compile.plan.verify_plan import verify_plan
+from headrace._src.core.errors import InternalError
+from headrace._src.lowering.anchors import BatchNorm, LocalResponse, Softmax
 from tests.unit.compile.plans import Scale
 
 N = 32

@@ -7,11 +7,11 @@ import warnings
 import numpy as np
 import pytest
 
-from headrace.compile.kernel import generate
-from headrace.compile.pointwise import supports
-from headrace.core.dtypes import as_dtype
-from headrace.devices.target import host
-from headrace.lowering.pointwise import OPCODES, Pointwise, record
+from headrace._src.compile.codegen.kernel_spec import generate
+from headrace._src.compile.codegen.pointwise_code import supports
+from headrace._src.core.dtypes import as_dtype
+from headrace._src.devices.target import host
+from headrace._src.lowering.pointwise import OPCODES, Pointwise, record
 from tests.unit.compile.probe import Probe, apply
 
 INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from headrace.compile.epilogue import Epilogue
-from headrace.compile.kernels.conv_geometry import Geometry
-from headrace.compile.kernels.pooling import (
+from headrace._src.compile.codegen.epilogue import Epilogue
+from headrace._src.compile.kernels.images.conv_geometry import Geometry
+from headrace._src.compile.kernels.images.pooling_loops import (
     AveragePool,
     AveragePoolGradient,
     Depthwise,
@@ -15,9 +15,9 @@ from headrace.compile.kernels.pooling import (
     MaxPool,
     MaxPoolGradient,
 )
-from headrace.compile.native import run_kernel
-from headrace.lowering.pointwise import record
-from headrace.ops import conv_kernels, pool_kernels
+from headrace._src.compile.native.machine_code import run_kernel
+from headrace._src.lowering.pointwise import record
+from headrace._src.ops.nn import conv_kernels, pool_kernels
 from tests.unit.compile.conv_runs import blocked, placed, plain, room
 
 

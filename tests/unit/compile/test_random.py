@@ -1,13 +1,13 @@
-"""Random kernels against ops.philox: the same numbers from the same streams."""
+"""Random kernels against ops.random.philox: the same numbers from the same streams."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from headrace.compile.kernels.random import RandomNumbers, StreamOfSeed
-from headrace.compile.native import run_kernel
-from headrace.ops import philox
+from headrace._src.compile.kernels.singles.random_numbers import RandomNumbers, StreamOfSeed
+from headrace._src.compile.native.machine_code import run_kernel
+from headrace._src.ops.random import philox
 from tests.unit.compile.arrays import numpy_type
 
 FLOATS = ("float32", "float64", "float16", "bfloat16")

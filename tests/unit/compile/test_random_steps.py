@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace.core.errors import InvalidArgumentError
+from headrace._src.core.errors import InvalidArgumentError
 from tests.unit.compile.steps import clusters, results, session, uniform
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from headrace.compile.driver import NativeCluster
-from headrace.compile.kernels import recipes
-from headrace.compile.plan import Plan
-from headrace.compile.reference_anchors import run_anchor
-from headrace.compile.verify import verify_plan
-from headrace.lowering.anchors import BatchNorm, CrossEntropy, Softmax, SparseCrossEntropy
+from headrace._src.compile.build import normalisation_fragments as recipes
+from headrace._src.compile.plan.plan import Plan
+from headrace._src.compile.plan.verify_plan import verify_plan
+from headrace._src.compile.reference.reference_anchors import run_anchor
+from headrace._src.compile.run.driver import NativeCluster
+from headrace._src.lowering.anchors import BatchNorm, CrossEntropy, Softmax, SparseCrossEntropy
 from tests.unit.compile.arrays import numbers, numpy_type
 
 FLOATS = ("float32", "float64", "float16", "bfloat16")

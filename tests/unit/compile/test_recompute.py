@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace.compile.cluster import region_of, regions
-from headrace.compile.passes import recompute, rewrite
-from headrace.compile.timeline import MemoryTimeline
-from headrace.graph.verify import verify_dataflow
-from headrace.lowering.rules import Anchor, Reduce
-from headrace.pipeline import Options, finish, optimise, prepare
+from headrace._src.compile.clusters.cluster import region_of, regions
+from headrace._src.compile.clusters.compile_passes import recompute, rewrite
+from headrace._src.compile.regions.memory_timeline import MemoryTimeline
+from headrace._src.graph.verify_flow import verify_dataflow
+from headrace._src.lowering.rules import Anchor, Reduce
+from headrace._src.pipeline import Options, finish, optimise, prepare
 from tests.unit.compile.steps import session, uniform
 
 PLENTY = 1 << 62

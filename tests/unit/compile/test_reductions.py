@@ -7,12 +7,12 @@ from math import prod
 import numpy as np
 import pytest
 
-from headrace.compile.kernels.reductions import ReduceKernel
-from headrace.compile.loops import show
-from headrace.compile.native import run_kernel
-from headrace.compile.spaces import Access
-from headrace.devices.target import host
-from headrace.lowering.pointwise import Pointwise, record
+from headrace._src.compile.codegen.iteration_spaces import Access
+from headrace._src.compile.codegen.loop_programs import show
+from headrace._src.compile.kernels.rows.reduce_kernel import ReduceKernel
+from headrace._src.compile.native.machine_code import run_kernel
+from headrace._src.devices.target import host
+from headrace._src.lowering.pointwise import Pointwise, record
 from tests.unit.compile.arrays import TYPES, dense, numbers, numpy_type
 
 NUMPY = {

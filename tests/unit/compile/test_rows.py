@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from headrace.compile.kernels.rows import Rows, Stage
-from headrace.compile.native import run_kernel
-from headrace.compile.spaces import Access
-from headrace.lowering.pointwise import Pointwise, record
+from headrace._src.compile.codegen.iteration_spaces import Access
+from headrace._src.compile.kernels.rows.rows_kernel import Rows, Stage
+from headrace._src.compile.native.machine_code import run_kernel
+from headrace._src.lowering.pointwise import Pointwise, record
 from tests.unit.compile.arrays import numbers
 
 SAME = Pointwise(("float32",), (), (0,))

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace.compile.kernels.conv_general import GeneralConv
-from headrace.compile.kernels.conv_geometry import layout_of
-from headrace.compile.kernels.conv_onednn import OneDnnConvolution
-from headrace.compile.kernels.direct_windows import DirectDepthwise
-from headrace.compile.kernels.pooling import Depthwise, DepthwiseGradient
-from headrace.devices.target import host
+from headrace._src.compile.kernels.conv.conv_general import GeneralConv
+from headrace._src.compile.kernels.conv.conv_onednn import OneDnnConvolution
+from headrace._src.compile.kernels.conv.direct_windows import DirectDepthwise
+from headrace._src.compile.kernels.images.conv_geometry import layout_of
+from headrace._src.compile.kernels.images.pooling_loops import Depthwise, DepthwiseGradient
+from headrace._src.devices.target import host
 from tests.unit.compile.steps import assert_tiers_agree, clusters, uniform
 
 
@@ -25,7 +25,8 @@ def own_graph():
 def first_candidates(monkeypatch):
     """The first candidate is chosen, not the fastest one here."""
     monkeypatch.setattr(
-        "headrace.compile.images.fastest", lambda key, ways, threads: next(iter(ways))
+        "headrace._src.compile.build.convolutions_and_pools.fastest",
+        lambda key, ways, threads: next(iter(ways)),
     )
 
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.core import proto
-from headrace.lowering import generated
-from headrace.ops import sequence_examples, sequence_records
+from headrace._src.core import proto
+from headrace._src.lowering import generated
+from headrace._src.ops.io import sequence_examples, sequence_records
 from tests.unit.compile.test_example_records import features
 
 USUAL = {"x": "float_list", "w": "bytes_list", "n": "int64_list"}

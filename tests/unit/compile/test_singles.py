@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from headrace.compile import singles
-from headrace.compile.kernels.factors import Inverse
-from headrace.compile.kernels.fourier import Fourier
-from headrace.compile.kernels.largest import LargestOfAny
-from headrace.compile.kernels.spans import ColumnSums, RowUpdates, Span, block_of
-from headrace.devices.target import host
-from headrace.lowering.pointwise import record
+from headrace._src.compile.kernels.rows.largest import LargestOfAny
+from headrace._src.compile.kernels.rows.spans import ColumnSums, RowUpdates, Span, block_of
+from headrace._src.compile.kernels.singles.fourier import Fourier
+from headrace._src.compile.kernels.singles.matrix_factors import Inverse
+from headrace._src.compile.run import single_ops as singles
+from headrace._src.devices.target import host
+from headrace._src.lowering.pointwise import record
 from tests.unit.compile.arrays import numpy_type
 
 RNG = np.random.default_rng(0)

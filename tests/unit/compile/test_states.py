@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace.ops.define import build
+from headrace._src.ops.base.define import build
 from tests.unit.compile.steps import assert_tiers_agree, clusters, session, uniform
 
 N = 64  # rows and columns: enough for a team of threads to run into each other

@@ -7,16 +7,20 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from headrace.compile import entry, native, pool, team, words
-from headrace.compile.ahead.objects import all_targets
-from headrace.compile.driver import Fault, NativeCluster
-from headrace.compile.emit import I8, I64
-from headrace.compile.kernel import Team
-from headrace.compile.phases import Phase, PhaseCall, phases_of
-from headrace.compile.plan import Buffer, Call, Jump, Plan
-from headrace.compile.words import How
-from headrace.core import errors
-from headrace.devices.step_context import StepContext, active
+from headrace._src.compile.ahead.objects import all_targets
+from headrace._src.compile.codegen.emit import I8, I64
+from headrace._src.compile.codegen.kernel_spec import Team
+from headrace._src.compile.native import machine_code as native
+from headrace._src.compile.plan.plan import Buffer, Call, Jump, Plan
+from headrace._src.compile.run import entry
+from headrace._src.compile.run import header_words as words
+from headrace._src.compile.run import helper_threads as pool
+from headrace._src.compile.run import team_functions as team
+from headrace._src.compile.run.driver import Fault, NativeCluster
+from headrace._src.compile.run.header_words import How
+from headrace._src.compile.run.phases import Phase, PhaseCall, phases_of
+from headrace._src.core import errors
+from headrace._src.devices.step_context import StepContext, active
 from tests.unit.compile.plans import Accumulate, Exchange, Scale, chain, expected
 from tests.unit.compile.targets import NEON
 

@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.lowering import generated
-from headrace.ops import decode_text, string_kernels
+from headrace._src.lowering import generated
+from headrace._src.ops.io import decode_text
+from headrace._src.ops.strings import string_kernels
 
 ODD = st.one_of(st.binary(max_size=6), st.text("é€a \0\n", max_size=5).map(str.encode))
 WORDS = st.text("ab ,;\t", max_size=8).map(str.encode)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from headrace.compile import vector_math
-from headrace.compile.native import run_kernel
-from headrace.lowering.pointwise import record
+from headrace._src.compile.codegen import vector_math
+from headrace._src.compile.native.machine_code import run_kernel
+from headrace._src.lowering.pointwise import record
 from tests.unit.compile.probe import Probe, apply
 
 LONG = np.longdouble

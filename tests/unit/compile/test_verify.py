@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace.compile.barriers import with_barriers
-from headrace.compile.driver import Full, NativeCluster
-from headrace.compile.plan import Buffer, Call, Jump, Plan
-from headrace.compile.verify import verify_plan
-from headrace.core.errors import InternalError
+from headrace._src.compile.plan.plan import Buffer, Call, Jump, Plan
+from headrace._src.compile.plan.team_barriers import with_barriers
+from headrace._src.compile.plan.verify_plan import verify_plan
+from headrace._src.compile.run.driver import Full, NativeCluster
+from headrace._src.core.errors import InternalError
 from tests.unit.compile.steps import clusters
 
 

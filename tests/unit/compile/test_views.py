@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace.compile.region import _seen_through
-from headrace.lowering.rules import View, row_major
+from headrace._src.compile.regions.region import _seen_through
+from headrace._src.lowering.rules import View, row_major
 from tests.unit.compile.steps import assert_tiers_agree, uniform
 
 

@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace.compile import images, matrices
-from headrace.compile.ahead.planning import plan_flow
-from headrace.compile.driver import NativeCluster
-from headrace.compile.foreign import Product, can
-from headrace.devices.target import host
-from headrace.pipeline.passes import Options, optimise, prepare
+from headrace._src.compile.ahead.planning import plan_flow
+from headrace._src.compile.build import convolutions_and_pools as images
+from headrace._src.compile.build import matrix_products as matrices
+from headrace._src.compile.kernels.onednn_calls import Product, can
+from headrace._src.compile.run.driver import NativeCluster
+from headrace._src.devices.target import host
+from headrace._src.pipeline.passes import Options, optimise, prepare
 
 EPSILON = {tf.bfloat16: 2.0**-8, tf.float16: 2.0**-11}
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from headrace.compile.epilogue import NOTHING, Epilogue
-from headrace.compile.kernels.conv_geometry import Geometry
-from headrace.compile.kernels.winograd_backward import WinogradBackwardFilter
-from headrace.compile.kernels.winograd_filter import WinogradFilter
-from headrace.compile.kernels.winograd_forward import WinogradForward
-from headrace.compile.kernels.winograd_transform import matrices
-from headrace.compile.native import run_kernel
-from headrace.lowering.pointwise import record
+from headrace._src.compile.codegen.epilogue import NOTHING, Epilogue
+from headrace._src.compile.kernels.images.conv_geometry import Geometry
+from headrace._src.compile.kernels.winograd.winograd_backward import WinogradBackwardFilter
+from headrace._src.compile.kernels.winograd.winograd_filter import WinogradFilter
+from headrace._src.compile.kernels.winograd.winograd_forward import WinogradForward
+from headrace._src.compile.kernels.winograd.winograd_transform import matrices
+from headrace._src.compile.native.machine_code import run_kernel
+from headrace._src.lowering.pointwise import record
 from tests.unit.compile.conv_runs import Example, blocked, error, placed, plain, room
 
 SAME3, SAME5 = ((1, 1), (1, 1)), ((2, 2), (2, 2))

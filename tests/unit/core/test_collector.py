@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from headrace.core.collector import without_collector
+from headrace._src.core.collector import without_collector
 
 
 @pytest.fixture(autouse=True)

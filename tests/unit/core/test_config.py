@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from headrace.core import config
+from headrace._src.core import config
 
 
 def test_an_empty_environment_gives_the_defaults():

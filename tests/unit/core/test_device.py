@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.device import DeviceSpec, canonical_name, check_valid, matches, merge_device
+from headrace._src.core.device_names import (
+    DeviceSpec,
+    canonical_name,
+    check_valid,
+    matches,
+    merge_device,
+)
 
 index = st.none() | st.integers(0, 99)
 specs = st.builds(

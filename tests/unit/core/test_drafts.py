@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from headrace.core import files
+from headrace._src.core import files
 
 MEGABYTE = 1 << 20
 

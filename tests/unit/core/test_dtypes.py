@@ -7,7 +7,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from headrace.core import dtypes
+from headrace._src.core import dtypes
 
 ALL = [dtypes.DType(n + ref) for n in range(1, 24) for ref in (0, 100)]
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from headrace.core import errors, source
+from headrace._src.core import errors, source
 
 
 def make_op(name="layer1/mul", original=None):

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headrace.core import device, dtypes, errors, shapes
+from headrace._src.core import device_names as device
+from headrace._src.core import dtypes, errors
+from headrace._src.core import tensor_shape as shapes
 
 NAMES = {
     "copy": copy,

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import headrace as tf
-from headrace.core import errors
+from headrace._src.core import errors
 
 
 @pytest.fixture(autouse=True)

@@ -2,12 +2,12 @@
 
 import pytest
 
-from headrace.core.locks import RLock
+from headrace._src.core.locks import RLock
 from tests.faults import process
 
 CODE = """
 import signal, threading
-from headrace.core import locks
+from headrace._src.core import locks
 
 class Interrupt(Exception): pass
 

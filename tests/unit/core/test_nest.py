@@ -6,7 +6,7 @@ import collections
 import pytest
 
 import headrace as tf
-from headrace.core import nest
+from headrace._src.core import nest
 
 Point = collections.namedtuple("Point", ["x", "y"])
 

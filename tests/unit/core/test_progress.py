@@ -9,12 +9,12 @@ import threading
 
 import pytest
 
-from headrace.core import progress
-from headrace.core.config import Settings
+from headrace._src.core import progress
+from headrace._src.core.config import Settings
 
 COMPILING = """
     import headrace as tf
-    from headrace.core import progress
+    from headrace._src.core import progress
 
     progress.PATIENCE = 0.01
     x = tf.placeholder(tf.float32, [64, 64])

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as tf
-from headrace.core.checksum import masked
-from headrace.core.records import frame
+from headrace._src.core.checksum import masked
+from headrace._src.core.records import frame
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "summaries"
 RECORDS = [b"hello", b"", b"world" * 100, bytes(range(256))]

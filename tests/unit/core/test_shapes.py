@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core import shapes
-from headrace.core.shapes import Dimension, TensorShape, broadcast, merge
+from headrace._src.core import tensor_shape as shapes
+from headrace._src.core.tensor_shape import Dimension, TensorShape, broadcast, merge
 
 known = st.lists(st.integers(0, 4), max_size=4).map(tuple)
 partial = st.none() | st.lists(st.none() | st.integers(0, 3), max_size=3).map(tuple)

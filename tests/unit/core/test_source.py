@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from headrace.core import source
+from headrace._src.core import source
 
 
 def run_as(filename, text, **names):

@@ -5,9 +5,9 @@ import os
 import numpy as np
 import pytest
 
-from headrace.core.config import Settings
-from headrace.devices import blocks
-from headrace.devices.buffers import address
+from headrace._src.core.config import Settings
+from headrace._src.devices import blocks
+from headrace._src.devices.buffers import address
 
 
 @pytest.mark.parametrize("size", [1, 64, 1000, 2**20 - 1])

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from headrace.devices.buffers import address, empty_aligned
+from headrace._src.devices.buffers import address, empty_aligned
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (3, 5), (0, 4), (1000, 1001)])

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace.compile.native import available
-from headrace.core import errors
-from headrace.devices.device import Device, Link, find_device, local_devices
-from headrace.devices.resources import ResourceHandle
-from headrace.devices.step_context import current
+from headrace._src.compile.native.machine_code import available
+from headrace._src.core import errors
+from headrace._src.devices.device import Device, Link, find_device, local_devices
+from headrace._src.devices.resources import ResourceHandle
+from headrace._src.devices.step_context import current
 
 CPU = "/job:localhost/replica:0/task:0/device:CPU:"
 

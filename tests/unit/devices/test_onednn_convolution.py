@@ -4,7 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from headrace.devices import onednn
+from headrace._src.devices import onednn
 from tests.unit.devices import window_reference as ref
 
 # name: x, w (channels last), strides, dilations, pads, groups

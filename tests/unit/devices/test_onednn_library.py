@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from headrace.devices import onednn
+from headrace._src.devices import onednn
 
 
 def start(code, **environment):
@@ -41,7 +41,7 @@ def test_available_where_the_wheel_is_installed():
 
 ASK = """
 import numpy as np
-from headrace.devices import onednn
+from headrace._src.devices import onednn
 try:
     onednn.matmul(np.eye(2, dtype='f'), np.eye(2, dtype='f'))
     print('ran')
@@ -76,14 +76,14 @@ def test_switched_off():
 
 
 def test_importing_loads_nothing():
-    code = "import headrace.devices.onednn; print('libdnnl' in open('/proc/self/maps').read())"
+    code = "import headrace._src.devices.onednn; print('libdnnl' in open('/proc/self/maps').read())"
     assert run(code) == "False"
 
 
 def test_spin_count_is_set_for_libgomp_and_only_while_it_loads():
     code = """
 import os
-from headrace.devices import onednn
+from headrace._src.devices import onednn
 print(onednn.available(), os.environ.get('GOMP_SPINCOUNT'))
 """
     done = start(code, OMP_DISPLAY_ENV="VERBOSE")
@@ -96,7 +96,7 @@ def test_thread_count_of_the_settings():
     code = """
 import ctypes, threading
 import numpy as np
-from headrace.devices import onednn
+from headrace._src.devices import onednn
 eye = np.eye(64, dtype='f')
 def ask():
     onednn.matmul(eye, eye)
@@ -110,7 +110,7 @@ thread = threading.Thread(target=ask); thread.start(); thread.join()
 FORK = """
 import os, signal
 import numpy as np
-from headrace.devices import onednn
+from headrace._src.devices import onednn
 a = np.ones((300, 300), 'f')
 before = {loaded}
 if before:

@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from headrace.devices import onednn
+from headrace._src.devices import onednn
 
 
 def sample(*shape, seed=0):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from headrace.devices import onednn
+from headrace._src.devices import onednn
 from tests.unit.devices import window_reference as ref
 
 # name: x (channels last), ksize, strides, pads

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from headrace.devices import onednn
+from headrace._src.devices import onednn
 
 
 def log_softmax(x):

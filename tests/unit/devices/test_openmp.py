@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from headrace.core.config import Settings
-from headrace.devices import openmp
+from headrace._src.core.config import Settings
+from headrace._src.devices import openmp
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from headrace.core import dtypes, errors
-from headrace.core.shapes import TensorShape
-from headrace.devices.pending import Pending
-from headrace.devices.queues import FIFOQueueState, PriorityQueueState, RandomShuffleQueueState
+from headrace._src.core import dtypes, errors
+from headrace._src.core.tensor_shape import TensorShape
+from headrace._src.devices.pending import Pending
+from headrace._src.devices.queues import FIFOQueueState, PriorityQueueState, RandomShuffleQueueState
 
 SCALAR = (dtypes.int64,), (TensorShape(()),)
 CANCELLED = errors.CancelledError(None, None, "the step was cancelled")

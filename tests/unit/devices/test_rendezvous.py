@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
-from headrace.core.errors import AbortedError, CancelledError, InternalError
-from headrace.devices.rendezvous import Key, Rendezvous
-from headrace.graph.flow import DEAD
+from headrace._src.core.errors import AbortedError, CancelledError, InternalError
+from headrace._src.devices.rendezvous import Key, Rendezvous
+from headrace._src.graph.control_roles import DEAD
 
 CPU0, CPU1 = (f"/job:localhost/replica:0/task:0/device:CPU:{i}" for i in range(2))
 ABORTED = AbortedError(None, None, "the step is over")

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from headrace.devices import target
-from headrace.devices.target import LEVELS, describe, for_level, narrowed, usable_cores
+from headrace._src.devices import target
+from headrace._src.devices.target import LEVELS, describe, for_level, narrowed, usable_cores
 
 V2 = "fpu sse sse2 pni ssse3 cx16 sse4_1 sse4_2 popcnt"
 V3 = f"{V2} fma movbe avx f16c abm bmi1 avx2 bmi2"
@@ -125,8 +125,8 @@ def test_cores_are_those_that_quotas_leave(monkeypatch, quota, cores):
 
 
 SHOW = """
-from headrace.devices import onednn, openmp
-from headrace.devices.target import host
+from headrace._src.devices import onednn, openmp
+from headrace._src.devices.target import host
 print(host().level, host().cpu, host().cores, openmp.thread_count())
 """
 
@@ -164,7 +164,7 @@ def test_a_process_on_one_core_has_a_team_of_one():
 
 @pytest.mark.needs_onednn
 def test_onednn_keeps_to_the_level():
-    code = "from headrace.devices.onednn.library import library; print(library().instructions)"
+    code = "from headrace._src.devices.onednn.library import library; print(library().instructions)"
     names = {"x86-64-v2": "SSE41", "x86-64-v3": "AVX2", "x86-64-v4": "AVX512_CORE"}
     own = own_level()
     for level, name in names.items():

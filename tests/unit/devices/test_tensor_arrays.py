@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from headrace.core import dtypes, errors
-from headrace.core.shapes import TensorShape
-from headrace.devices.tensor_arrays import TensorArrayState
+from headrace._src.core import dtypes, errors
+from headrace._src.core.tensor_shape import TensorShape
+from headrace._src.devices.tensor_arrays import TensorArrayState
 
 UNKNOWN = TensorShape(None)
 

@@ -5,11 +5,11 @@ import threading
 import numpy as np
 import pytest
 
-from headrace.core import dtypes
-from headrace.core.errors import FailedPreconditionError
-from headrace.core.shapes import TensorShape
-from headrace.devices.buffers import address
-from headrace.devices.variable_state import VariableState, new_memory
+from headrace._src.core import dtypes
+from headrace._src.core.errors import FailedPreconditionError
+from headrace._src.core.tensor_shape import TensorShape
+from headrace._src.devices.buffers import address
+from headrace._src.devices.variable_state import VariableState, new_memory
 
 # Small arrays, mapped ones, and what holds Python objects lie in memory of different kinds.
 VALUES = {

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace.gradients.functions import Defun
-from headrace.ops import functional
+from headrace._src.gradients.function_gradients import Defun
+from headrace._src.ops.control import functional
 
 
 @pytest.fixture(autouse=True)
@@ -270,8 +270,8 @@ def test_random_numbers_inside_are_others_than_outside():
 
 def types_of(*fetches, feed):
     """The types of the nodes of a step's optimised form, parts included; a scalar is fed."""
-    from headrace.graph.structured import parts_of
-    from headrace.pipeline.passes import Options, optimise, prepare
+    from headrace._src.graph.structured import parts_of
+    from headrace._src.pipeline.passes import Options, optimise, prepare
 
     def nodes(flow):
         for node in flow.nodes:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import headrace as tf
-from headrace.core import proto
+from headrace._src.core import proto
 from tests.oracle import cases_control_flow  # noqa: F401
 from tests.oracle.case import CASES
 

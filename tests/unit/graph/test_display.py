@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace.core.html import card, fold, table
+from headrace._src.core.html import card, fold, table
 
 
 class Checker(HTMLParser):

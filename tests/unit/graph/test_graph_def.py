@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 import headrace as tf
-from headrace.core import proto
-from headrace.graph.definition import lookup
-from headrace.graph.graph_def import op_def, strip_default_attributes
-from headrace.graph.graph_io import read_message, write_graph
+from headrace._src.core import proto
+from headrace._src.graph.definition import lookup
+from headrace._src.graph.graph_def import op_def, strip_default_attributes
+from headrace._src.graph.graph_io import read_message, write_graph
 from tests.unit.graph import graph_cases
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "graphs"

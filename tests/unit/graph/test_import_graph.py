@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as tf
-from headrace.core import errors, proto
-from headrace.ops.import_graph import import_graph_def
+from headrace._src.core import errors, proto
+from headrace._src.ops.base.import_graph_def import import_graph_def
 from tests.unit.graph import graph_cases
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "graphs"

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace.graph.inference import constant_value, known_value
+from headrace._src.graph.inference import constant_value, known_value
 
 
 @pytest.fixture(autouse=True)

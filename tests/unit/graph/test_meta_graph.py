@@ -7,12 +7,12 @@ import pytest
 from google.protobuf import text_format
 
 import headrace as tf
-from headrace.core import proto
-from headrace.core.tensor_proto import to_array
-from headrace.graph import proto_functions
-from headrace.graph.meta_graph import export_meta_graph
-from headrace.session import graph_util
-from headrace.train.import_meta_graph import import_meta_graph
+from headrace._src.core import proto
+from headrace._src.core.tensor_proto import to_array
+from headrace._src.graph import proto_functions
+from headrace._src.graph.meta_graph import export_meta_graph
+from headrace._src.train.saving import graph_util
+from headrace._src.train.saving.import_meta_graph import import_meta_graph
 from tests.unit.graph import graph_cases
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "graphs" / "meta.meta"

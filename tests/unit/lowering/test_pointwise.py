@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from headrace.core.dtypes import as_dtype
-from headrace.lowering.pointwise import Recorder, record, rounded_once
+from headrace._src.core.dtypes import as_dtype
+from headrace._src.lowering.pointwise import Recorder, record, rounded_once
 
 
 def test_records_straight_line_code():

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import headrace  # noqa: F401  (defines the ops)
-from headrace.core.windows import Window
-from headrace.graph.definition import lookup
-from headrace.lowering import rules
-from headrace.lowering.rules import Reduce, View
-from headrace.lowering.window_anchors import Convolution
+from headrace._src.core.windows import Window
+from headrace._src.graph.definition import lookup
+from headrace._src.lowering import rules
+from headrace._src.lowering.rules import Reduce, View
+from headrace._src.lowering.window_anchors import Convolution
 
 
 def site(inputs, outputs, constants=(), variables=(), **attrs):

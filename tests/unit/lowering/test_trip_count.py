@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace.graph.structured import is_loop
-from headrace.lowering.trip_count import trip_count
-from headrace.pipeline import Options, optimise, prepare
+from headrace._src.graph.structured import is_loop
+from headrace._src.lowering.trip_count import trip_count
+from headrace._src.pipeline import Options, optimise, prepare
 
 
 @pytest.fixture(autouse=True)

@@ -5,9 +5,9 @@ import itertools
 import numpy as np
 import pytest
 
-from headrace.core.errors import UnimplementedError
-from headrace.core.windows import Window, out_size, pad_amounts
-from headrace.lowering.windows import conv_geometry, pool_geometry
+from headrace._src.core.errors import UnimplementedError
+from headrace._src.core.windows import Window, out_size, pad_amounts
+from headrace._src.lowering.padded_windows import conv_geometry, pool_geometry
 
 AXES = list(itertools.product(range(1, 9), (1, 2, 3), (1, 2, 3), (1, 2)))
 

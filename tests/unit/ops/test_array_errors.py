@@ -120,7 +120,7 @@ def test_a_list_of_tensors_of_two_types_is_a_type_error():
 
 
 def test_a_prevented_gradient_says_why():
-    from headrace.ops.source_ops import prevent_gradient
+    from headrace._src.ops.array.constants_and_placeholders import prevent_gradient
 
     with tf.Graph().as_default():
         x = tf.constant(1.0)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace.ops import candidates
-from headrace.ops.philox import PhiloxState
+from headrace._src.ops.nn import candidate_kernels as candidates
+from headrace._src.ops.random.philox import PhiloxState
 
 
 @pytest.fixture(autouse=True)

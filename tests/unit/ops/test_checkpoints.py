@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace.ops import checkpoints as ops
+from headrace._src.ops.io import checkpoints as ops
 
 VALUE = np.arange(8, dtype=np.float32).reshape(4, 2)
 HALVES = (["p", "p"], ["4 2 0,2:0,2", "4 2 2,2:0,2"], [VALUE[:2], VALUE[2:]])

@@ -4,8 +4,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from headrace.devices.onednn import Unsupported
-from headrace.ops import conv_kernels, morphology_kernels, nn_native
+from headrace._src.devices.onednn import Unsupported
+from headrace._src.ops.nn import conv_kernels, morphology_kernels, nn_native
 from tests.unit.ops import nn_cases
 
 CASES = nn_cases.recorded("conv")

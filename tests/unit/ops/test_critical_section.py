@@ -5,8 +5,8 @@ import threading
 import pytest
 
 import headrace as tf
-from headrace.devices.mutex import Mutex
-from headrace.devices.pending import Pending
+from headrace._src.devices.mutex import Mutex
+from headrace._src.devices.pending import Pending
 
 
 @pytest.fixture(autouse=True)

@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from headrace.core import errors
-from headrace.ops import ctc_kernels
+from headrace._src.core import errors
+from headrace._src.ops.nn import ctc_kernels
 from tests.unit.ops import nn_cases
 
 LENGTHS = np.array([4], np.int32)

@@ -3,7 +3,7 @@
 import pytest
 
 import headrace as tf
-from headrace.core import errors
+from headrace._src.core import errors
 
 
 @pytest.fixture

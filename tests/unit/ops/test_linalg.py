@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace.ops import linalg_kernels as kernels
+from headrace._src.ops.linalg import linalg_kernels as kernels
 
 rng = np.random.default_rng(3)
 SQUARE = rng.uniform(-1, 1, (3, 3))

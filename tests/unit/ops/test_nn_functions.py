@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace.graph.definition import lookup
+from headrace._src.graph.definition import lookup
 
 X = np.ones((1, 5, 5, 3), np.float32)
 W = np.ones((2, 2, 3, 4), np.float32)

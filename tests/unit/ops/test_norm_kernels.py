@@ -4,7 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from headrace.ops import norm_kernels
+from headrace._src.ops.nn import norm_kernels
 from tests.unit.ops import nn_cases
 
 CASES = nn_cases.recorded("norm")

@@ -11,8 +11,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from headrace.ops import distributions, philox
-from headrace.ops.philox import PhiloxState, Stream
+from headrace._src.ops.random import distributions, philox
+from headrace._src.ops.random.philox import PhiloxState, Stream
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "random" / "tf115.npz"
 PARAMETERS = ["means", "stdevs", "minvals", "maxvals"]

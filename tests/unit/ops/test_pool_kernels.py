@@ -4,8 +4,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from headrace.ops import fractional_pool_kernels, pool_kernels
-from headrace.ops.philox import PhiloxState
+from headrace._src.ops.nn import fractional_pool_kernels, pool_kernels
+from headrace._src.ops.random.philox import PhiloxState
 from tests.unit.ops import nn_cases
 
 CASES = nn_cases.recorded("pool")

@@ -6,10 +6,10 @@ import zlib
 import pytest
 
 import headrace as tf
-from headrace.core import errors
-from headrace.devices.pending import Pending
-from headrace.devices.queues import FIFOQueueState
-from headrace.devices.readers import Reader
+from headrace._src.core import errors
+from headrace._src.devices.pending import Pending
+from headrace._src.devices.queues import FIFOQueueState
+from headrace._src.devices.readers import Reader
 
 FILES = {
     "t1": b"a\nb\r\nc",

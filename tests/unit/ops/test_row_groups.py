@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from headrace.ops.row_groups import reduce_rows, row_groups, stable_order, update_rows
+from headrace._src.ops.array.group_by_key import reduce_rows, row_groups, stable_order, update_rows
 
 RANDOM = np.random.RandomState(0)
 # Every key once, a few often, one very often, none.

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.ops.scatter_kernels import scatter, scatter_nd, truncated_divide
+from headrace._src.ops.array.scatter_kernels import scatter, scatter_nd, truncated_divide
 
 LOOP = {
     "Update": lambda old, new: new,

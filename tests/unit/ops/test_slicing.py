@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as tf
-from headrace.ops.slicing import resolve_strided_slice
+from headrace._src.ops.array.slicing import resolve_strided_slice
 
 X = np.arange(3 * 4 * 5).reshape(3, 4, 5)
 

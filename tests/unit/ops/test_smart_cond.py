@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace.ops.cond import smart_cond
+from headrace._src.ops.control.cond import smart_cond
 
 
 @pytest.mark.parametrize("known", [True, 1, np.bool_(True), lambda: tf.constant(2) > 1])

@@ -4,7 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from headrace.ops.sorting import _largest
+from headrace._src.ops.array.sorting import _largest
 
 RANDOM = np.random.RandomState(0)
 

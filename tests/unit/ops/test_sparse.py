@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace.ops.define import build
-from headrace.ops.sparse_kernels import joint_keys, keys
+from headrace._src.ops.base.define import build
+from headrace._src.ops.sparse.sparse_kernels import joint_keys, keys
 
 INVALID = tf.errors.InvalidArgumentError
 

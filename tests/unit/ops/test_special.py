@@ -7,7 +7,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from headrace.ops import special
+from headrace._src.ops.math import special_kernels as special
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "special"
 VALUES = json.loads((FIXTURES / "values.json").read_text())

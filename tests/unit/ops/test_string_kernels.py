@@ -8,8 +8,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from headrace.ops import (
-    decode_text,
+from headrace._src.ops.io import decode_text
+from headrace._src.ops.strings import (
     fingerprints,
     printf,
     regex,

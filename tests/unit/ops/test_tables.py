@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace.core import dtypes
-from headrace.devices.tables import MutableTable
-from headrace.ops.tables import HashTable, MutableHashTable
-from headrace.ops.vocabularies import (
+from headrace._src.core import dtypes
+from headrace._src.devices.tables import MutableTable
+from headrace._src.ops.state.table_classes import HashTable, MutableHashTable
+from headrace._src.ops.state.vocabularies import (
     HasherSpec,
     IdTableWithHashBuckets,
     StrongHashSpec,

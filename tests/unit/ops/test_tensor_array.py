@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace.ops.define import b
-from headrace.ops.tensor_array import build_ta_with_new_flow
+from headrace._src.ops.base.define import b
+from headrace._src.ops.control.tensor_array import build_ta_with_new_flow
 
 ROWS = [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace.ops.define import b
+from headrace._src.ops.base.define import b
 
 
 @pytest.fixture(autouse=True)

@@ -4,10 +4,10 @@ import threading
 
 import numpy as np
 
-from headrace.core import dtypes
-from headrace.core.shapes import TensorShape
-from headrace.devices.variable_state import VariableState, in_order
-from headrace.graph.definition import definitions
+from headrace._src.core import dtypes
+from headrace._src.core.tensor_shape import TensorShape
+from headrace._src.devices.variable_state import VariableState, in_order
+from headrace._src.graph.definition import definitions
 
 
 class Noted:

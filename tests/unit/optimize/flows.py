@@ -1,11 +1,11 @@
 """Dataflows for the tests of single passes."""
 
 import headrace as tf
-from headrace.graph.verify import verify_dataflow
-from headrace.optimize.prune import prune
-from headrace.optimize.raising import raise_structure
-from headrace.optimize.reads import read_variables
-from headrace.optimize.specialise import specialise
+from headrace._src.graph.verify_flow import verify_dataflow
+from headrace._src.optimize.prune import prune
+from headrace._src.optimize.raising import raise_structure
+from headrace._src.optimize.reads import read_variables
+from headrace._src.optimize.specialise import specialise
 
 
 def flow(fetches, feeds=None, targets=()):

@@ -3,8 +3,8 @@
 import pytest
 
 import headrace as tf
-from headrace.optimize.aliases import reread
-from headrace.optimize.prune import prune
+from headrace._src.optimize.prune import prune
+from headrace._src.optimize.reread_references import reread
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace.optimize.common import merge_common
+from headrace._src.optimize.common import merge_common
 from tests.unit.optimize.flows import after, flow, types
 
 

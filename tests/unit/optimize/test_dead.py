@@ -3,8 +3,8 @@
 import pytest
 
 import headrace as tf
-from headrace.ops.define import build
-from headrace.optimize.dead import remove_dead
+from headrace._src.ops.base.define import build
+from headrace._src.optimize.dead import remove_dead
 from tests.unit.optimize.flows import after, flow, node, types
 
 

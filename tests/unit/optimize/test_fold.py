@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace.optimize.fold import fold
+from headrace._src.optimize.fold import fold
 from tests.unit.optimize.flows import after, flow, node, types
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace.pipeline import Options, compile_step
+from headrace._src.pipeline import Options, compile_step
 
 START = np.sin(np.arange(12.0)).reshape(6, 2).astype("f4")
 

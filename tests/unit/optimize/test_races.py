@@ -5,8 +5,8 @@ import logging
 import pytest
 
 import headrace as tf
-from headrace.optimize.prune import prune
-from headrace.optimize.races import find_races
+from headrace._src.optimize.prune import prune
+from headrace._src.optimize.races import find_races
 
 KINDS = pytest.mark.parametrize("use_resource", [False, True], ids=["ref", "resource"])
 

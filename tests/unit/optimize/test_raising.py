@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace.graph.structured import parts_of
-from headrace.ops.define import b
-from headrace.ops.loops_and_branches import IF, WHILE
-from headrace.optimize.prune import prune
-from headrace.optimize.raising import Unraisable, raise_structure
+from headrace._src.graph.structured import parts_of
+from headrace._src.ops.base.define import b
+from headrace._src.ops.control.loops_and_branches import IF, WHILE
+from headrace._src.optimize.prune import prune
+from headrace._src.optimize.raising import Unraisable, raise_structure
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +40,7 @@ def both_ways(fetches, feed=None, monkeypatch=None):
     def refuse(step):
         raise Unraisable("a test")
 
-    monkeypatch.setattr("headrace.pipeline.passes.raise_structure", refuse)
+    monkeypatch.setattr("headrace._src.pipeline.passes.raise_structure", refuse)
     with tf.Session() as session:
         session.run(tf.global_variables_initializer())
         plain = session.run(fetches, feed)

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace.ops.define import build
-from headrace.optimize.dead import remove_dead
-from headrace.optimize.simplify import simplify
+from headrace._src.ops.base.define import build
+from headrace._src.optimize.dead import remove_dead
+from headrace._src.optimize.simplify import simplify
 from tests.unit.optimize.flows import after, flow, node, types
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace.graph.operation import Operation
+from headrace._src.graph.operation import Operation
 from tests.unit.optimize.flows import flow, node, types
 
 

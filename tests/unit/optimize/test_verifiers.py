@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 
 import headrace as tf
-from headrace.core.errors import InternalError
-from headrace.graph.dataflow import Backedge, Dataflow, rebuild
-from headrace.graph.verify import verify_dataflow, verify_reads
-from headrace.optimize.aliases import reread
-from headrace.optimize.prune import prune
-from headrace.optimize.reads import read_variables
-from headrace.optimize.states import verify_order
+from headrace._src.core.errors import InternalError
+from headrace._src.graph.dataflow import Backedge, Dataflow, rebuild
+from headrace._src.graph.verify_flow import verify_dataflow, verify_reads
+from headrace._src.optimize.prune import prune
+from headrace._src.optimize.reads import read_variables
+from headrace._src.optimize.reread_references import reread
+from headrace._src.optimize.states import verify_order
 from tests.unit.optimize.flows import flow, node
 
 CPUS = [f"/job:localhost/replica:0/task:0/device:CPU:{i}" for i in range(2)]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace.pipeline import Options, compile_at, long_loops, optimise, prepare, tiers
+from headrace._src.pipeline import Options, compile_at, long_loops, optimise, prepare, tiers
 from tests.unit.compile.steps import assert_close, session
 
 COUNT, BEFORE = 12, 5  # iterations, and how many of them are interpreted

@@ -7,7 +7,7 @@ import types
 import pytest
 
 import headrace as tf
-from headrace.pipeline import Options, clusters, compile_at, finish, optimise, prepare
+from headrace._src.pipeline import Options, clusters, compile_at, finish, optimise, prepare
 
 
 def flow(size):
@@ -36,11 +36,11 @@ def test_many_random_numbers_are_heavy(count, expected):
 def compiler(monkeypatch):
     """A compiler that notes the flows it gets and leaves them as they are."""
     seen = []
-    module = types.ModuleType("headrace.compile.passes")
+    module = types.ModuleType("headrace._src.compile.clusters.compile_passes")
     module.rewrite = lambda flow: flow
     module.recompute = lambda flow, limit: flow
     module.cluster = lambda flow: seen.append(flow) or flow
-    monkeypatch.setitem(sys.modules, "headrace.compile.passes", module)
+    monkeypatch.setitem(sys.modules, "headrace._src.compile.clusters.compile_passes", module)
     clusters.find_compiler.cache_clear()
     yield seen
     clusters.find_compiler.cache_clear()

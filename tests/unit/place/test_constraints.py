@@ -3,10 +3,10 @@
 import pytest
 
 import headrace as tf
-from headrace.core.errors import InvalidArgumentError
-from headrace.devices.device import find_device, local_devices
-from headrace.optimize.prune import prune
-from headrace.place.constraints import Placement, place
+from headrace._src.core.errors import InvalidArgumentError
+from headrace._src.devices.device import find_device, local_devices
+from headrace._src.optimize.prune import prune
+from headrace._src.place.constraints import Placement, place
 
 CPUS = local_devices({"CPU": 3})
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace.devices.resources import removals
+from headrace._src.devices.resources import removals
 
 
 def test_a_variable_of_a_container_that_was_reset_is_gone():

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace.core import errors
-from headrace.devices.pending import Pending
-from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect
-from headrace.ops import infer
-from headrace.ops.define import b, define
-from headrace.runtime import step, waits
+from headrace._src.core import errors
+from headrace._src.devices.pending import Pending
+from headrace._src.graph.definition import NOT_DIFFERENTIABLE, Effect
+from headrace._src.ops.base import infer
+from headrace._src.ops.base.define import b, define
+from headrace._src.runtime import step, waits
 
 WAITING: list[Pending] = []
 

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace.lowering import generated
-from headrace.ops import norm_kernels, philox
+from headrace._src.lowering import generated
+from headrace._src.ops.nn import norm_kernels
+from headrace._src.ops.random import philox
 
 pytestmark = pytest.mark.needs_llvm
 
@@ -244,7 +245,7 @@ def test_it_can_be_switched_off():
 import sys
 import headrace as tf
 tf.Session().run([tf.random_normal([100000]), tf.erf(tf.zeros([100000]))])
-print("headrace.compile.singles" in sys.modules)
+print("headrace._src.compile.run.single_ops" in sys.modules)
 """
     assert run_python(code).stdout.strip() == "True"
     assert run_python(code, HEADRACE_NO_GENERATED="1").stdout.strip() == "False"

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace.core.errors import InvalidArgumentError
-from headrace.gradients.functions import Defun
+from headrace._src.core.errors import InvalidArgumentError
+from headrace._src.gradients.function_gradients import Defun
 
 
 @pytest.fixture(autouse=True)

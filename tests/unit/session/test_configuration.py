@@ -6,7 +6,7 @@ import sys
 import pytest
 
 import headrace as tf
-from headrace.core import errors, proto
+from headrace._src.core import errors, proto
 
 
 @pytest.fixture(autouse=True)
@@ -53,7 +53,7 @@ def test_hints_change_nothing():
 def test_the_first_session_that_asks_decides_on_the_threads_of_native_kernels():
     code = """
 import headrace as tf
-from headrace.devices.onednn import library
+from headrace._src.devices.onednn import library
 for count in (1, 3):
     tf.Session(config=tf.ConfigProto(intra_op_parallelism_threads=count))
 print(library.library().num_threads if library.available() else 1)

@@ -37,7 +37,7 @@ def run_in_threads(count, work):
         raise errors[0]
 
 
-@pytest.mark.filterwarnings("ignore::headrace.session.growth.GraphGrowthWarning")
+@pytest.mark.filterwarnings("ignore::headrace._src.session.graph_growth_warning.GraphGrowthWarning")
 def test_threads_build_and_run_one_graph(session):
     graph = session.graph
     x = tf.placeholder(tf.float32, [], name="x")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace.session.growth import GraphGrowthWarning
+from headrace._src.session.graph_growth_warning import GraphGrowthWarning
 
 
 @pytest.fixture

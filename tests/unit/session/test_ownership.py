@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace.ops.staging import MapStagingArea
+from headrace._src.ops.state.staging_ops import MapStagingArea
 
 VALUE = np.arange(6, dtype=np.float32).reshape(2, 3)
 RUNS = 4  # the first runs are interpreted, later ones compiled

@@ -3,7 +3,7 @@
 import pytest
 
 import headrace as tf
-from headrace.session import process_config
+from headrace._src.session import process_config
 
 
 @pytest.fixture(autouse=True)

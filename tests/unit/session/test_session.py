@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace.session.growth import GraphGrowthWarning
+from headrace._src.session.graph_growth_warning import GraphGrowthWarning
 
 
 @pytest.fixture
@@ -334,7 +334,7 @@ def test_a_stable_graph_is_not_reported(session):
 
 
 def test_registered_types_can_be_fetched_and_fed(session):
-    from headrace.session.fetches import register_session_run_conversion_functions
+    from headrace._src.session.fetches import register_session_run_conversion_functions
 
     class Pair:
         def __init__(self, a, b):

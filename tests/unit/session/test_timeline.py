@@ -5,7 +5,7 @@ import json
 import numpy as np
 
 import headrace as tf
-from headrace.session.timeline import Timeline
+from headrace._src.session.chrome_timeline import Timeline
 
 
 def stats(*nodes):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace.session import variants
+from headrace._src.session import specialisations as variants
 
 
 @pytest.fixture(autouse=True)

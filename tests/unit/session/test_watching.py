@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace.session.watching import observed_by
+from headrace._src.session.watching import observed_by
 
 
 class Watch:

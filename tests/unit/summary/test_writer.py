@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 import headrace as tf
-from headrace.core.records import tf_record_iterator
-from headrace.summary.event_file import EventFile
-from headrace.summary.event_writer import EventFileWriter
+from headrace._src.core.records import tf_record_iterator
+from headrace._src.summary.event_file import EventFile
+from headrace._src.summary.event_writer import EventFileWriter
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "summaries" / "events.bin"
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace.train import saver as saver_module
+from headrace._src.train.saving import saver as saver_module
 
 
 @pytest.fixture

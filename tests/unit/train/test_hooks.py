@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 import headrace as tf
-from headrace.train.hooks import stopping, timers
+from headrace._src.train.sessions.hooks import stopping, timers
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,7 @@ import json
 import pytest
 
 import headrace as tf
-from headrace.train.matching import read_run
+from headrace._src.train.inspect.matching import read_run
 
 
 def first(a, b, **options):

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace.train import session_manager
-from headrace.train.hooks import stopping
+from headrace._src.train.sessions import session_manager
+from headrace._src.train.sessions.hooks import stopping
 
 Pair = namedtuple("Pair", "step doubled")
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace.core import proto
+from headrace._src.core import proto
 from tests.fixtures.checkpoints import objects
 
 RECORDED = str(Path(__file__).parents[2] / "fixtures" / "checkpoints" / "objects")

@@ -4,7 +4,7 @@ import pytest
 from click.testing import CliRunner
 
 import headrace as tf
-from headrace.cli import main
+from headrace._src.cli import main
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace.ops.tables import MutableHashTable
+from headrace._src.ops.state.table_classes import MutableHashTable
 
 
 @pytest.fixture(autouse=True)

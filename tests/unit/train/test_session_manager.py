@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 import headrace as tf
-from headrace.train import session_manager
+from headrace._src.train.sessions import session_manager
 
 
 @pytest.fixture(autouse=True)

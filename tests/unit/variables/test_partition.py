@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace.variables.partition import PartitionInfo
+from headrace._src.variables.partition import PartitionInfo
 
 
 @pytest.fixture(autouse=True)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace.devices.resources import reset_containers
-from headrace.ops.define import b
+from headrace._src.devices.resources import reset_containers
+from headrace._src.ops.base.define import b
 
 KINDS = pytest.mark.parametrize("use_resource", [False, True], ids=["ref", "resource"])
 

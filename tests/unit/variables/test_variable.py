@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace.graph.meta_graph import export_meta_graph, restore_collections
+from headrace._src.graph.meta_graph import export_meta_graph, restore_collections
 
 KINDS = pytest.mark.parametrize("use_resource", [False, True], ids=["ref", "resource"])
 

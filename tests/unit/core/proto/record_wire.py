@@ -1,8 +1,8 @@
-"""Record wire.jsonl.gz: every message of headrace.core.proto as TensorFlow 1.15 writes it.
+"""Record wire.jsonl.gz: every message of headrace._src.core.proto as TensorFlow 1.15 writes it.
 
 Run under TensorFlow 1.15 with the names to record as arguments:
 
-    python record_wire.py $(python -c "from headrace.core import proto; print(*proto.__all__)")
+    python record_wire.py $(python -c "from headrace._src.core import proto; print(*proto.__all__)")
 
 Every line is a JSON list: message name, base64 of its deterministic bytes, its text format. In the
 first sample of a message every field of it and of its nested types is set (one member per oneof).

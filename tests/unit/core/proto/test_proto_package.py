@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from headrace.core import proto
+from headrace._src.core import proto
 
 
 def run(code: str) -> str:
@@ -15,23 +15,23 @@ def run(code: str) -> str:
 
 
 def test_import_does_not_load_protobuf():
-    code = "import sys, headrace.core.proto; print('google.protobuf' in sys.modules)"
+    code = "import sys, headrace._src.core.proto; print('google.protobuf' in sys.modules)"
     assert run(code) == "False"
 
 
 def test_one_message_loads_only_what_it_needs():
     code = """
 import sys
-from headrace.core.proto import TensorProto
+from headrace._src.core.proto import TensorProto
 print(sorted(m.rpartition('.')[2] for m in sys.modules if m.startswith('headrace') and 'pb2' in m))
 """
     assert run(code) == "['tensor_pb2', 'types_pb2']"
 
 
 def test_star_import_gives_every_name():
-    assert run("from headrace.core.proto import *; print(GraphDef().node, DataType.DT_FLOAT)") == (
-        "[] 1"
-    )
+    assert run(
+        "from headrace._src.core.proto import *; print(GraphDef().node, DataType.DT_FLOAT)"
+    ) == ("[] 1")
 
 
 def test_unknown_name():

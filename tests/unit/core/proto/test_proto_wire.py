@@ -10,7 +10,7 @@ from google.protobuf import text_format
 from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from headrace.core import proto
+from headrace._src.core import proto
 
 RECORDING = Path(__file__).with_name("wire.jsonl.gz")
 SAMPLES = [json.loads(line) for line in gzip.decompress(RECORDING.read_bytes()).splitlines()]

@@ -7,9 +7,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from headrace.core import dtypes
-from headrace.core.proto import DataType, TensorProto
-from headrace.core.tensor_proto import as_array, to_array, to_proto
+from headrace._src.core import dtypes
+from headrace._src.core.proto import DataType, TensorProto
+from headrace._src.core.tensor_proto import as_array, to_array, to_proto
 
 RECORDED = json.loads(Path(__file__).with_name("tensors.json").read_text())
 

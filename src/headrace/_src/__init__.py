@@ -1,0 +1,1 @@
+"""The system itself, room by room; what users import is beside this package."""

@@ -1,0 +1,1 @@
+"""Which nodes become a cluster, and the cluster as a kernel of the interpreter."""

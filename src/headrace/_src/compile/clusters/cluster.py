@@ -1,0 +1,336 @@
+"""Cluster. In: a Dataflow. Out: the same flow with maximal regions of lowerable nodes compiled,
+each as one node whose kernel is native code.
+
+Nodes that block, have strings, call Python or have unknown shapes stay outside. Nodes are taken in
+dependency order: compiled ones as long as some are ready, then the others. That gives few and large
+regions without cycles between them. All nodes of a region come after the same blocking ops, because
+one queue's element may be what another queue's dequeue depends on.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from math import prod
+
+from headrace._src.compile.build.tensor_list_buffers import list_users, lists_fit
+from headrace._src.compile.clusters.cluster_kernel import Compiled, compile_region
+from headrace._src.compile.clusters.lowerable import is_lowerable, why_not
+from headrace._src.compile.regions.region import Region, is_reference, works
+from headrace._src.compile.rewrite.channels_last import channels_last
+from headrace._src.compile.rewrite.random_generators import find_generators
+from headrace._src.compile.rewrite.rewrites import (
+    cut_pieces,
+    join_pieces,
+    join_products,
+    look_at_divisors,
+    mask_before_unpooling,
+    reserve_samples,
+    spread_products,
+    sum_once,
+)
+from headrace._src.compile.rewrite.widen import widen
+from headrace._src.core.config import settings
+from headrace._src.graph.dataflow import Dataflow, Node, Value, is_local
+from headrace._src.graph.definition import Definition
+from headrace._src.graph.schema import Schema
+from headrace._src.lowering.rules import Anchor, Read
+
+__all__ = ["cluster", "is_worthwhile", "region_of", "regions", "rewritten"]
+
+Readers = Mapping[Value, Sequence[Node | None]]
+Tell = Callable[[Node, str], None]
+
+_EARLY = -1  # the key of the region that runs before all other compiled nodes ..
+_LITTLE = 1 << 16  # .. and computes at most this many elements
+
+# Fewer working nodes than this aren't worth a native call, unless one of them is an anchor.
+_FEWEST = 3
+
+
+def rewritten(flow: Dataflow) -> Dataflow:
+    """Return the flow after the rewrites that only the compiler profits from."""
+    for rewrite in (
+        *(channels_last, mask_before_unpooling, join_products, join_pieces, spread_products),
+        *(sum_once, cut_pieces, look_at_divisors, reserve_samples, find_generators),
+    ):
+        flow = rewrite(flow)
+    return widen(flow, is_lowerable)
+
+
+def cluster(flow: Dataflow, tell: Tell | None = None) -> Dataflow:
+    """Replace every region that can be compiled by one node. `tell` is called with each node that
+    is left to the interpreter, and the reason.
+    """
+    return _Clusterer(flow, tell).run()
+
+
+def regions(
+    flow: Dataflow, reasons: dict[Node, str] | None = None
+) -> list[tuple[bool, list[Node]]]:
+    """Return the nodes in dependency order, as runs of (can be compiled, nodes), without constants.
+    The reasons why nodes can't be compiled are added to `reasons`.
+    """
+    nodes = [n for n in flow.nodes if not _is_free(n)]
+    can: dict[Node, bool] = {}
+    reasons = {} if reasons is None else reasons
+
+    def refuse(refused: Iterable[Node], reason: str) -> None:
+        for node in refused:
+            can[node] = False
+            reasons.setdefault(node, reason)
+
+    for node in nodes:
+        reason = why_not(node)
+        can[node] = reason is None
+        if reason is not None:
+            reasons[node] = reason
+    refuse(_read_for_others(nodes, can), "no compiled node reads it: outside it costs nothing")
+    users = list_users(nodes)
+    for group in users:
+        outside = next((n for n in group if not can.get(n, False)), None)
+        if any(is_local(v) and v.producer in group for v in flow.fetches):
+            refuse(group, "its list leaves the flow, and native code has lists of its own")
+        elif outside is not None:
+            refuse(group, f"{outside.name}, which works on the same list, is not compiled")
+        elif not lists_fit(group):
+            refuse(group, "the rows of its list differ in shape, or are needed as they were before")
+    dependencies = _Dependencies(nodes)
+    while True:
+        runs = dependencies.runs(can)
+        number = {n: i for i, (_, run) in enumerate(runs) for n in run}
+        torn = [g for g in users if can[g[0]] and len({number[n] for n in g}) > 1]
+        if not torn:
+            return runs
+        for group in torn:
+            refuse(group, "its list would have to go from one cluster to another")
+
+
+def _read_for_others(nodes: list[Node], can: Mapping[Node, bool]) -> list[Node]:
+    """Return the reads of variables that no compiled node uses: outside a cluster they are free,
+    inside they would be copies.
+    """
+    used = {v.producer for n in nodes if can[n] for v in n.inputs}
+    return [n for n in nodes if isinstance(n.definition.lower, Read) and n not in used]
+
+
+class _Dependencies:
+    """The dependencies between nodes. `_awaited`: the blocking ops that a node comes after, as
+    bits; nodes with different bits must not share a region.
+    """
+
+    def __init__(self, nodes: list[Node]) -> None:
+        inside = set(nodes)
+        self._position = {n: i for i, n in enumerate(nodes)}
+        self._waiting: dict[Node, int] = {}
+        self._followers: dict[Node, list[Node]] = {n: [] for n in nodes}
+        self._awaited: dict[Node, int] = {}
+        bits: dict[Node, int] = {}
+        for node in nodes:
+            before = {v.producer for v in node.inputs if v.producer in inside}
+            before |= {c for c in node.controls if c in inside}
+            self._waiting[node] = len(before)
+            self._awaited[node] = 0
+            for b in before:
+                self._awaited[node] |= self._awaited[b] | bits.get(b, 0)  # type: ignore[index]
+                self._followers[b].append(node)  # type: ignore[index]
+            if node.definition.may_wait:
+                bits[node] = 1 << len(bits)
+
+    def runs(self, can: Mapping[Node, bool]) -> list[tuple[bool, list[Node]]]:
+        """Return the nodes as alternating runs of nodes that can be compiled and nodes
+        that can't.
+        """
+        waiting = dict(self._waiting)
+        early = self._early(can)
+        outside: list[Node] = []
+        inside: dict[int, list[Node]] = {}  # by what they come after
+
+        def is_ready(node: Node) -> None:
+            if can[node]:
+                after = _EARLY if node in early else self._awaited[node]
+                inside.setdefault(after, []).append(node)
+            else:
+                outside.append(node)
+
+        for node, count in waiting.items():
+            if not count:
+                is_ready(node)
+        runs: list[tuple[bool, list[Node]]] = []
+        while outside or inside:
+            kind = not outside  # outside nodes first: more nodes may then be ready
+            after = _EARLY if _EARLY in inside else next(reversed(inside), 0)
+            taken: list[Node] = []
+            while ready := inside.get(after) if kind else outside:
+                taken.append(node := ready.pop())
+                for follower in self._followers[node]:
+                    waiting[follower] -= 1
+                    if not waiting[follower]:
+                        is_ready(follower)
+            if kind:
+                del inside[after]
+            taken.sort(key=self._position.__getitem__)
+            runs.append((kind, taken))
+        return runs
+
+    def _early(self, can: Mapping[Node, bool]) -> set[Node]:
+        """Return the compiled nodes between the outside and other compiled nodes, if they are
+        little work: a region of their own keeps the rest in one piece.
+        """
+        gives: set[Node] = set()  # to what is compiled
+        for node in reversed(self._position):
+            if any(can[f] or f in gives for f in self._followers[node]):
+                gives.add(node)
+        needed: set[Node] = set()
+        for node in reversed(self._position):
+            for follower in self._followers[node]:
+                if follower in needed or (follower in gives and not can[follower]):
+                    needed.add(node)
+        early = {n for n in needed if can[n]}
+        heavy = any(isinstance(n.definition.lower, Anchor) for n in early)
+        elements = sum(prod(v.type.sizes or ()) for n in early if works(n) for v in n.outputs)
+        waits = any(map(self._awaited.__getitem__, early))
+        return set() if heavy or waits or elements > _LITTLE else early
+
+
+def _is_free(node: Node) -> bool:
+    """Whether a node is a constant that waits for nothing."""
+    return node.constant is not None and not node.controls
+
+
+def is_worthwhile(nodes: Sequence[Node]) -> bool:
+    """Whether a run of nodes is worth a native call."""
+    working = [n for n in nodes if works(n)]
+    return len(working) >= _FEWEST or any(isinstance(n.definition.lower, Anchor) for n in working)
+
+
+def region_of(nodes: list[Node], flow: Dataflow, readers: Readers | None = None) -> Region:
+    """Return the region of a run of nodes; its outputs are the values that others read."""
+    inside = set(nodes)
+    readers = readers_of(flow) if readers is None else readers
+
+    def is_output(value: Value) -> bool:
+        return not is_reference(value) and not inside.issuperset(readers.get(value, ()))
+
+    return Region(nodes, [v for n in nodes for v in n.outputs if is_output(v)])
+
+
+def readers_of(flow: Dataflow) -> Readers:
+    """Return the readers of each value; None stands for the caller that fetches it."""
+    readers: dict[Value, list[Node | None]] = {v: [None] for v in flow.fetches}
+    for node in flow.nodes:
+        for value in node.inputs:
+            readers.setdefault(value, []).append(node)
+    return readers
+
+
+class _Clusterer:
+    def __init__(self, flow: Dataflow, tell: Tell | None) -> None:
+        self.flow = flow
+        self.tell = tell
+        self.reasons: dict[Node, str] = {}
+        self.readers = readers_of(flow)
+        self.values: dict[Value, Value] = {}
+        self.nodes: dict[Node, tuple[Node, ...]] = {}
+        self.after: dict[Value, Node] = {}  # references that a cluster has updated
+        self.kept: list[Node] = []
+
+    def run(self) -> Dataflow:
+        for node in self.flow.nodes:
+            if _is_free(node):
+                self._keep(node)
+        for can_compile, nodes in regions(self.flow, self.reasons):
+            compiled = self._compile(nodes) if can_compile else None
+            if compiled is None:
+                for node in nodes:
+                    self._keep(node)
+                    if self.tell is not None:
+                        self.tell(node, self.reasons[node])
+        return replace(
+            self.flow,
+            nodes=tuple(self.kept),
+            fetches=tuple(self.values.get(v, v) for v in self.flow.fetches),
+            targets=_unique(n for t in self.flow.targets for n in self.nodes[t]),
+        )
+
+    def _keep(self, node: Node) -> None:
+        inputs = tuple(self.values.get(v, v) for v in node.inputs)
+        controls = _unique(
+            [n for c in node.controls for n in self.nodes[c]]
+            + [self.after[v] for v in node.inputs if v in self.after]
+        )
+        if inputs != node.inputs or controls != node.controls:
+            rebuilt = replace(node, inputs=inputs, controls=controls)
+            self.values.update(zip(node.outputs, rebuilt.outputs, strict=True))
+            node, old = rebuilt, node
+            self.nodes[old] = (node,)
+        self.nodes.setdefault(node, (node,))
+        self.kept.append(node)
+
+    def _compile(self, nodes: list[Node]) -> Node | None:
+        if not is_worthwhile(nodes):
+            self.reasons.update(dict.fromkeys(nodes, "too little work for a native call"))
+            return None
+        region = region_of(nodes, self.flow, self.readers)
+        try:
+            compiled = compile_region(region)
+        except Exception as error:
+            if settings().verify:
+                raise
+            warnings.warn(
+                f"a part of the step could not be compiled and is interpreted: {error}",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            self.reasons.update(dict.fromkeys(nodes, f"the compiler failed: {error}"))
+            return None
+        return self._replace(nodes, region, compiled)
+
+    def _replace(self, nodes: list[Node], region: Region, compiled: Compiled) -> Node:
+        references = list(region.variables)
+        inputs = [*region.inputs, *references]
+        inside = set(nodes)
+        controls = [n for m in nodes for c in m.controls if c not in inside for n in self.nodes[c]]
+        controls += [self.after[v] for v in references if v in self.after]
+        node = Node(
+            definition=_definition(compiled),
+            name=f"{nodes[0].name}/cluster",
+            attrs={
+                "Tin": tuple(v.dtype for v in inputs),
+                "Tout": tuple(v.dtype for v in region.outputs),
+            },
+            inputs=tuple(self.values.get(v, v) for v in inputs),
+            controls=_unique(controls),
+            types=tuple(v.type for v in region.outputs),
+            origin=next((n.origin for n in nodes if works(n)), nodes[0].origin),
+        )
+        self.values.update(zip(region.outputs, node.outputs, strict=True))
+        for member in nodes:
+            self.nodes[member] = (node,)
+            for value in member.outputs:
+                if is_reference(value):
+                    given = region.reference(value)
+                    self.values[value] = self.values.get(given, given)
+                    self.after[value] = node
+        self.kept.append(node)
+        return node
+
+
+_SCHEMA = Schema(
+    "_Cluster",
+    "inputs: *Tin -> outputs: *Tout",
+    "Tin: list(type) >= 0; Tout: list(type) >= 0",
+)
+
+
+def _definition(compiled: Compiled) -> Definition:
+    return Definition(_SCHEMA, infer=_no_rule, kernel=compiled, effect=compiled.effect, fresh=True)
+
+
+def _no_rule(*_: object) -> None:
+    raise AssertionError("a cluster is made when all shapes are known")
+
+
+def _unique(nodes: Iterable[Node]) -> tuple[Node, ...]:
+    return tuple(dict.fromkeys(nodes))

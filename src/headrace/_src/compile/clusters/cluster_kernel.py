@@ -1,0 +1,379 @@
+"""A compiled region as a kernel of the interpreter. In: arrays and references to variables. Out:
+the region's outputs.
+
+Variables that the region writes are written in place, under their locks, as every update is; a
+variable's array that a reader still holds is copied first (devices.variable_state). What a fault
+may leave half done is copied too, for the interpreter to begin anew. Re-entrant.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import compress
+from operator import methodcaller
+from typing import Any
+
+import numpy as np
+
+from headrace._src.compile.build.families import FAMILIES, Family
+from headrace._src.compile.build.maps_and_reductions import (
+    build_copy,
+    build_join,
+    build_map,
+    build_reduce,
+)
+from headrace._src.compile.build.plan_builder import build
+from headrace._src.compile.build.rowwise import build_rows
+from headrace._src.compile.plan.plan import Plan
+from headrace._src.compile.regions.fuse import fuse
+from headrace._src.compile.regions.layouts import Blocks, blocked_values
+from headrace._src.compile.regions.region import (
+    Region,
+    constant_of,
+    is_constant,
+    is_reference,
+    writes_of,
+)
+from headrace._src.compile.run.driver import Fault, Full, NativeCluster
+from headrace._src.core.dtypes import as_dtype, resource
+from headrace._src.core.errors import InvalidArgumentError, OpError, UnavailableError
+from headrace._src.core.tensor_shape import TensorShape
+from headrace._src.devices.batches import own
+from headrace._src.devices.buffers import ALIGNMENT, empty_aligned
+from headrace._src.devices.device import find_device
+from headrace._src.devices.openmp import thread_count
+from headrace._src.devices.resources import ResourceHandle
+from headrace._src.devices.target import Target, host
+from headrace._src.devices.variable_state import VariableState, in_order, new_memory
+from headrace._src.graph.control_roles import DEAD
+from headrace._src.graph.dataflow import Dataflow, Node
+from headrace._src.graph.definition import Effect, bind_kernel
+from headrace._src.lowering.rules import Update
+from headrace._src.ops.control.loops_and_branches import Structure
+
+__all__ = ["Compiled", "compile_region", "plan_region"]
+
+_ACQUIRE, _RELEASE = methodcaller("acquire"), methodcaller("release")
+_READ, _LOOK = methodcaller("read"), methodcaller("look")
+_WRITABLE = methodcaller("writable")  # of a generator, too
+_PLAIN = {  # the builders of groups without anchors
+    "map": build_map,
+    "copy": build_copy,
+    "join": build_join,
+    "reduce": build_reduce,
+    "rows": build_rows,
+}
+
+
+def plan_region(
+    region: Region,
+    target: Target | None = None,
+    threads: int | None = None,
+    families: Mapping[str, Family] = FAMILIES,
+    plain: bool = False,
+) -> Plan:
+    """Return the plan of a region: choose layouts (unless all are plain), groups,
+    kernels, memory.
+    """
+    target = target or host()
+    blocked = Blocks(target.block) if plain else blocked_values(region, target.block)
+    groups = fuse(region, blocked)
+    builders = _PLAIN | {name: family.build for name, family in families.items()}
+    return build(region, groups, blocked, builders, target, threads or thread_count())
+
+
+def compile_region(region: Region) -> Compiled:
+    """Compile a region for this process."""
+    return Compiled(region, plan_region(region))
+
+
+class Compiled:
+    """A region's native code with everything that a run must check and allocate."""
+
+    is_silent = True  # NumPy does no arithmetic here, so it has no overflow to report
+    asks_for = ("ctx",)
+
+    def __init__(self, region: Region, plan: Plan) -> None:
+        self.plan = plan
+        self._region = region
+        limits = [(region.inputs.index(v), n) for v, n in region.limits if v in region.inputs]
+        device = region.nodes[0].device
+        where = find_device(device) if device else None
+        self._cluster = NativeCluster(plan, limits=limits, device=where)
+        self.has_loops = plan.has_loops
+        self._inputs = [_expected(v) for v in region.inputs]
+        self._outputs = [_allocation(*_expected(v)) for v in region.outputs]
+        self._variables = _variables(region)
+        self._writes = any(v.written for v in self._variables)
+        # Whoever holds the locks need not be lent what it reads.
+        read = _LOOK if self._writes else _READ
+        self._gets = [_WRITABLE if v.written else read for v in self._variables]
+        self._shapes = [v.shape for v in self._variables]
+        self._handles = any(v.dtype is resource for v in region.variables)
+        self._order: tuple[list[Any], list[Any]] = [], []
+        self._begun = [i for i, v in enumerate(self._variables) if not v.initialized]
+        self._undone = sorted(plan.undone)
+
+    @property
+    def effect(self) -> Effect:
+        """What the region does to variables."""
+        return Effect.WRITES if self._writes else Effect.READS if self._variables else Effect.PURE
+
+    @property
+    def region(self) -> Region:
+        """What was compiled."""
+        return self._region
+
+    def __call__(self, values: Sequence[Any], *, ctx: Any) -> list[Any]:
+        # The driver checks arrays, in nanoseconds.
+        inputs = [
+            v if type(v) is np.ndarray else _checked(v, *expected)
+            for v, expected in zip(values, self._inputs, strict=False)
+        ]
+        outputs = [make(shape, dtype) for make, shape, dtype in self._outputs]
+        while True:
+            try:
+                if self._variables:
+                    return self._run(values, inputs, outputs, ctx)
+                self._cluster.run(inputs, outputs, ())
+            except UnavailableError:
+                return self._interpret(values, ctx)  # a forked child, which can't call oneDNN
+            except Full:
+                continue
+            except Fault:
+                return self._interpret(values, ctx)  # the ops' own kernels say what is wrong
+            return outputs
+
+    def _run(
+        self, values: Sequence[Any], inputs: list[np.ndarray], outputs: list[np.ndarray], ctx: Any
+    ) -> list[Any]:
+        """Run on variables too; under their locks, if any is written."""
+        states = values[len(inputs) :]
+        if self._handles:
+            states = [v.find(r, ctx) for v, r in zip(self._variables, states, strict=True)]
+        try:
+            locks = self._ordered([s.lock for s in states])
+        except AttributeError:
+            states = [v.blank() if s is DEAD else s for v, s in zip(self._variables, states)]
+            locks = self._ordered([s.lock for s in states])
+        if len(locks) < len(states):
+            return self._interpret(values, ctx)  # two names of one variable
+        if not self._writes:
+            self._cluster.run(inputs, outputs, self._arrays(states))
+            return outputs
+        # Ctrl-C may come after any call, so one call takes all locks, and one releases those that
+        # were taken.
+        held: list[bool] = []
+        give_back = partial(deque, map(_RELEASE, compress(locks, held)), 0)
+        try:
+            held.extend(map(_ACQUIRE, locks))
+            arrays = self._arrays(states)
+            before = [arrays[i].copy() for i in self._undone] if self._undone else ()
+            try:
+                self._cluster.run(inputs, outputs, arrays)
+            except Fault:  # the interpreter starts from the same values
+                for i, array in zip(self._undone, before, strict=True):
+                    np.copyto(arrays[i], array)
+                raise
+            for i in self._begun:
+                if not states[i].is_initialized:
+                    states[i].adopt(arrays[i])
+        finally:
+            give_back()
+        return outputs
+
+    def _ordered(self, locks: list[Any]) -> list[Any]:
+        """Return the distinct locks in order. The last answer is cached, because variables are the
+        same in every step.
+        """
+        known, ordered = self._order
+        if locks != known:
+            ordered = in_order(locks)
+            self._order = locks, ordered
+        return ordered
+
+    def _arrays(self, states: Sequence[VariableState]) -> list[np.ndarray]:
+        """Return the variables' arrays. Nearly always all of them are valid, so one check of all
+        comes before the search for the one that isn't.
+        """
+        try:
+            arrays = [get(state) for get, state in zip(self._gets, states, strict=True)]
+        except OpError:
+            arrays = []
+        if [a.shape for a in arrays] == self._shapes:
+            return arrays
+        return [
+            v.read(s, get) for v, s, get in zip(self._variables, states, self._gets, strict=True)
+        ]
+
+    def _interpret(self, values: Sequence[Any], ctx: Any) -> list[Any]:
+        """Run the region's nodes one by one: what the native code assumed doesn't hold. Like the
+        native code's, the outputs are in memory of their own.
+        """
+        with np.errstate(all="ignore"):
+            return [own(v) for v in self._by_node(values, ctx)]
+
+    def _by_node(self, values: Sequence[Any], ctx: Any = None) -> list[Any]:
+        region = self._region
+        known = dict(zip((*region.inputs, *region.variables), values, strict=True))
+        return _interpreted(region.nodes, known, region.outputs, ctx)
+
+    def __str__(self) -> str:
+        return str(self.plan)
+
+
+def _interpreted(
+    nodes: Sequence[Node], known: dict[Any, Any], wanted: Sequence[Any], ctx: Any
+) -> list[Any]:
+    """Run nodes one by one by their own kernels, starting from the `known` values."""
+
+    def value(v: Any) -> Any:
+        return constant_of(v) if v not in known and is_constant(v) else known[v]
+
+    for node in nodes:
+        if node.constant is None:
+            results = _named(node, [value(v) for v in node.inputs], ctx)
+            listed = len(node.outputs) > 1 or node.definition.schema.has_list_outputs
+            known.update(zip(node.outputs, results if listed else [results], strict=False))
+    return [value(v) for v in wanted]
+
+
+@dataclass(frozen=True, slots=True)
+class _Context:
+    """The context that kernels ask for: a new list's name, a loop's parts, and state."""
+
+    name: str
+    outer: Any
+
+    def bound(self, part: Dataflow) -> Any:
+        feeds = [f.value for f in part.feeds]
+        return lambda values: _interpreted(
+            part.nodes, dict(zip(feeds, values, strict=True)), part.fetches, self.outer
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.outer, name)
+
+
+def _named(node: Node, operands: list[Any], ctx: Any) -> Any:
+    """Run a node's own kernel; an error names the node."""
+    try:
+        return bind_kernel(node, _Context(node.name, ctx))(*operands)
+    except OpError as error:
+        if error.op is None:
+            error._op = node.origin
+        raise
+    except (ValueError, TypeError, IndexError, ArithmeticError) as error:
+        message = f"{node.type} '{node.name}': {str(error).strip()}"
+        raise InvalidArgumentError(None, node.origin, message) from None
+
+
+def _expected(value: Any) -> tuple[tuple[int, ...], np.dtype]:
+    return value.type.sizes, np.dtype(value.dtype.base_dtype.as_numpy_dtype)
+
+
+def _allocation(shape: tuple[int, ...], dtype: np.dtype) -> tuple[Any, tuple[int, ...], np.dtype]:
+    """Return the function that allocates an output, and its arguments. Alignment costs a
+    microsecond and pays from one vector on.
+    """
+    small = math.prod(shape) * dtype.itemsize < ALIGNMENT
+    return np.empty if small else empty_aligned, shape, dtype
+
+
+def _checked(value: Any, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    if value is DEAD:
+        # An earlier branch on the same predicate did not compute it, so no branch here reads it.
+        # The native code still needs memory of the declared size.
+        return np.zeros(shape, dtype)
+    array = np.ascontiguousarray(value)
+    array = array.reshape(shape) if array.size == 1 and not shape else array
+    if array.shape != shape or array.dtype != dtype:
+        raise AssertionError(
+            f"a cluster made for {dtype}{list(shape)} got {array.dtype}{list(array.shape)}"
+        )
+    return array
+
+
+class _Variable:
+    """How a cluster uses one variable. `op` is named in the error if it can't be read."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype) -> None:
+        self.shape = shape
+        self.dtype = dtype
+        self.written = False
+        self.initialized = True  # whether it must have a value before
+        self.certain = False  # whether it's read in any case, not only in a loop or branch
+        self.op: Any = None
+
+    def find(self, reference: Any, ctx: Any) -> VariableState:
+        """Return the variable that a reference or a handle refers to."""
+        if not isinstance(reference, ResourceHandle):
+            return reference
+        if self.initialized:
+            return self._needed(partial(ctx.find, reference))
+        return ctx.resources.get_or_create(
+            reference.device,
+            reference.container,
+            reference.name,
+            VariableState,
+            lambda: VariableState(reference.name, as_dtype(self.dtype), TensorShape(None)),
+        )
+
+    def blank(self) -> VariableState:
+        """Return a stand-in for a variable that only a branch that isn't taken would use."""
+        state = VariableState("", as_dtype(self.dtype), TensorShape.of(self.shape))
+        state.assign(np.zeros(self.shape, self.dtype))
+        return state
+
+    def read(self, state: Any, get: Callable[[Any], np.ndarray]) -> np.ndarray:
+        """The variable's array, by `get`; a new one if the cluster is what gives the variable its
+        first value.
+        """
+        if not self.initialized and not state.is_initialized:
+            return new_memory(self.shape, self.dtype)
+        array = self._needed(partial(get, state))
+        if array.shape != self.shape:
+            raise ValueError(
+                f"variable {state.name} has shape {list(array.shape)}; the graph says "
+                f"{list(self.shape)}"
+            )
+        return array  # the driver sees to its type and order
+
+    def _needed(self, get: Callable[[], Any]) -> Any:
+        """Return the value of an initialised variable; raise Fault if the step may not need it."""
+        try:
+            return get()
+        except OpError as error:
+            if not self.certain:
+                raise Fault from None
+            if error.op is None:
+                error._op = self.op
+            raise
+
+
+def _variables(region: Region) -> list[_Variable]:
+    found: dict[int, _Variable] = {}
+    for node in region.nodes:
+        rule = node.definition.lower
+        references = [(i, v) for i, v in enumerate(node.inputs) if is_reference(v)]
+        for i, value in references:
+            number = region.variable(value)
+            if number not in found:
+                described = node.variable_type(i)
+                assert described is not None
+                dtype, shape = described
+                found[number] = _Variable(shape, _numpy(dtype))
+                found[number].op = node.origin
+                found[number].initialized = not (isinstance(rule, Update) and rule.initializes)
+            found[number].certain |= not isinstance(node.geometry, Structure)
+            if value in writes_of(node):
+                found[number].written = True
+    return [found[i] for i in range(len(found))]
+
+
+def _numpy(dtype: str) -> np.dtype:
+    return np.dtype(as_dtype(dtype).as_numpy_dtype)

@@ -1,0 +1,1 @@
+"""LLVM assembly as text: registers, control flow, vector functions, loops."""

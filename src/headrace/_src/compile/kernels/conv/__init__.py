@@ -1,0 +1,1 @@
+"""Direct convolutions, and the candidates that are raced."""

@@ -1,0 +1,393 @@
+"""Matrix products: C = epilogue(op(A) op(B)) for row-major matrices of any size.
+
+A and B are packed into panels (shared by all threads), then blocks of the product are claimed. A
+block is swept panel by panel and tile by tile, for one stretch of the common dimension after the
+other; its sums stay in the core's own cache in between. Operands that need no packing are read in
+place (`a` or `b` = "direct"), and B may be packed already ("packed", by `PackB`), so that a matrix
+that several products share is packed once. Of a transposed A, each thread may copy the part that a
+block reads, one stripe at a time (`a` = "stripes").
+
+Free threads claim blocks (`share` = "claim"), or each thread has its own part of the columns
+("columns"): then it packs its own panels of B, no thread waits, and the next product finds in a
+core's own cache the columns that this core has written.
+
+`rows` x `columns` is the register tile, `depth` the stretch of k, `tiles` and `panels` are how many
+tiles a block has down and across: `gemm` chooses them. `look` is how far ahead rows of a B that is
+read in place are prefetched.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import gcd
+
+from headrace._src.compile.codegen.emit import I8, Operand, Reg
+from headrace._src.compile.codegen.epilogue import Epilogue
+from headrace._src.compile.codegen.kernel_spec import Team
+from headrace._src.compile.kernels.gemm.gemm_memory import MatrixSource, Sink, accumulator
+from headrace._src.compile.kernels.gemm.gemm_pack import Packing, Stripe, panel_count
+from headrace._src.compile.kernels.gemm.gemm_sweep import Blocking, Left, Right, Sweep
+from headrace._src.compile.kernels.gemm.gemm_tile import best_tile
+from headrace._src.devices.target import SIZES, Target, host
+from headrace._src.lowering.pointwise import Pointwise, PointwiseStep
+
+__all__ = [
+    "BLOCK_COLUMNS",
+    "Gemm",
+    "PackB",
+    "even_block",
+    "gemm",
+    "nothing",
+    "rounding",
+    "whole_lines",
+]
+
+# A block's rows of A stay in L2, with the sums of its columns if k is split. Rows that are copied
+# may be more: others can compete for few of its sets.
+BLOCK_ROWS, COPIED_ROWS, BLOCK_COLUMNS = 96, 144, 512
+BLOCKS = 4  # at least this many for each thread
+WHOLE = 768  # a k that isn't split
+FEW_ROWS, FEW_ROWS_DEPTH = 64, 128
+LINE = 64
+SMALL = 50_000  # multiply-adds, about a microsecond's
+
+
+def rounding(dtype: str) -> Epilogue | None:
+    """The prologue that rounds float32 elements to a narrower type's precision; "": none."""
+    if not dtype:
+        return None
+    steps = (PointwiseStep("cast", (0,), dtype), PointwiseStep("cast", (1,), "float32"))
+    return Epilogue(Pointwise(("float32",), steps, (2,)))
+
+
+def nothing(dtype: str) -> Epilogue:
+    """Return the epilogue that stores the product unchanged."""
+    return Epilogue(Pointwise((dtype,), (), (0,)))
+
+
+@dataclass(frozen=True)
+class Gemm:
+    """C[m,n] = epilogue(op(A)[m,k] op(B)[k,n]). A transposed operand is stored the other way round.
+
+    Arguments: a, its prologue's operands, b, its prologue's operands, the epilogue's operands, its
+    outputs.
+    """
+
+    m: int
+    n: int
+    k: int
+    transpose_a: bool
+    transpose_b: bool
+    dtype: str
+    epilogue: Epilogue
+    rows: int
+    columns: int
+    depth: int
+    tiles: int
+    panels: int
+    a: str = "pack"
+    b: str = "pack"
+    prologue_a: Epilogue | None = None
+    prologue_b: Epilogue | None = None
+    look: int = 0
+    share: str = "claim"
+
+    def __post_init__(self) -> None:
+        if min(self.m, self.n, self.k) < 1:
+            raise ValueError(f"an empty matrix product: {self.m} x {self.n} x {self.k}")
+        if self.depth % 16 and self.depth < self.k:
+            raise ValueError(f"depth must be a multiple of 16, not {self.depth}")
+        if self.a not in ("pack", "direct", "stripes"):
+            raise ValueError(f"no such way to read A: {self.a!r}")
+        if self.b not in ("pack", "direct", "packed"):
+            raise ValueError(f"no such way to read B: {self.b!r}")
+        if self.a == "stripes" and not self.transpose_a:
+            raise ValueError("stripes are of a transposed A")
+        if self.share not in ("claim", "columns"):
+            raise ValueError(f"no such way to share the work: {self.share!r}")
+        changed = self.dtype in ("bfloat16", "float16")
+        if self.a == "direct" and (self.prologue_a is not None or changed):
+            raise ValueError("A is changed as it is packed: it can't be read in place")
+        reads = self.prologue_b is not None and self.prologue_b.operands
+        if self.b == "direct" and (reads or changed or self.transpose_b):
+            raise ValueError("B is changed as it is packed: it can't be read in place")
+        if self.b == "packed" and (self.prologue_b is not None or self.transpose_b):
+            raise ValueError("a packed B can't be changed or transposed any more")
+        accumulator(self.dtype)
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        first = [f"a_{name}" for name in self._source_a.arguments]
+        second = [f"b_{name}" for name in self._source_b.arguments]
+        return ("a", *first, "b", *second, *self.epilogue.arguments)
+
+    counters = 2
+
+    @property
+    def meetings(self) -> int:
+        """Panels are packed before they are read, unless each thread packs its own."""
+        shares_b = self.b == "pack" and self.share == "claim"
+        return int(self.a == "pack" or shares_b)
+
+    @property
+    def small(self) -> bool:
+        """Whether one thread is done before a team would meet."""
+        return self.m * self.n * self.k < SMALL
+
+    def scratch(self, threads: int) -> int:
+        _, at, size = self._places()
+        return at + threads * size
+
+    # -- Sizes -----------------------------------------------------------------------------------
+
+    @property
+    def _source_a(self) -> MatrixSource:
+        return MatrixSource(self.dtype, self.m if self.transpose_a else self.k, self.prologue_a)
+
+    @property
+    def _source_b(self) -> MatrixSource:
+        return MatrixSource(self.dtype, self.k if self.transpose_b else self.n, self.prologue_b)
+
+    @property
+    def _size(self) -> Blocking:
+        return Blocking(
+            self.m, self.n, self.k, self.rows, self.columns, self.depth, self.tiles, self.panels
+        )
+
+    def _places(self) -> tuple[int, int, int]:
+        """Bytes in scratch where packed B begins (packed A comes first), where the threads' own
+        memory begins (a stripe of A, sums), and how many each has.
+        """
+        width = accumulator(self.dtype).bits // 8
+        b_at = whole_lines(self._size.packed_a * width) if self.a == "pack" else 0
+        sums_at = b_at + (whole_lines(self._size.packed_b * width) if self.b == "pack" else 0)
+        return b_at, sums_at, whole_lines((self._stripe + self._size.sums) * width)
+
+    @property
+    def _stripe(self) -> int:
+        """Elements of the stripe of A that a thread copies at a time."""
+        return self.tiles * self.rows * self.depth if self.a == "stripes" else 0
+
+    # -- Code ------------------------------------------------------------------------------------
+
+    def emit(self, team: Team) -> None:
+        _Writer(self, team).write()
+
+
+@dataclass(frozen=True)
+class PackB:
+    """B in the panels that a `Gemm` with b="packed" reads. Arguments: b, packed."""
+
+    n: int
+    k: int
+    transpose_b: bool
+    dtype: str
+    columns: int
+
+    arguments = ("b", "out:packed")
+    counters = 1
+
+    @property
+    def packed_bytes(self) -> int:
+        """How much memory the packed matrix takes."""
+        elements = panel_count(self.n, self.columns) * self.columns * self.k
+        return elements * accumulator(self.dtype).bits // 8
+
+    def scratch(self, threads: int) -> int:
+        return 0
+
+    def emit(self, team: Team) -> None:
+        source = MatrixSource(self.dtype, self.k if self.transpose_b else self.n)
+        b, packed = team.args
+        pack = Packing(team, "b", source, self.n, self.k, self.columns, self.transpose_b)
+        team.claim(0, pack.units, lambda i: pack.run(i, packed, [b]))
+
+
+def whole_lines(size: int) -> int:
+    """Bytes, rounded up to whole cache lines."""
+    return -(-size // LINE) * LINE
+
+
+class _Writer:
+    """Writes the code of one `Gemm`."""
+
+    def __init__(self, spec: Gemm, team: Team) -> None:
+        self.spec, self.team, self.f = spec, team, team.f
+        self.type = accumulator(spec.dtype)
+        first = 1 + len(spec._source_a.arguments)
+        second = first + 1 + len(spec._source_b.arguments)
+        self.a, self.b = team.args[:first], team.args[first:second]
+        self.results = team.args[second:]
+
+    def write(self) -> None:
+        """Pack, meet, multiply."""
+        spec, f, team = self.spec, self.f, self.team
+        _, own_at, own_size = spec._places()
+        own = f.offset(team.scratch, f.add(own_at, f.mul(team.thread, own_size)), I8)
+        across = team.share(spec._size.across) if spec.share == "columns" else None
+        packings: list[tuple[Packing, Reg, list[Reg]]] = []
+        left, right = self._left(own, packings), self._right(across, packings)
+        if packings:
+            team.after(0, lambda: self._pack(packings))
+        sums = f.offset(own, spec._stripe, self.type)
+        sweep = Sweep(f, self.type, spec._size, Sink(spec.epilogue, spec.n))
+        down = spec._size.down
+
+        def block(i: Operand) -> None:
+            sweep.block(left, right, self.results, sums, f.rem(i, down), f.div(i, down))
+
+        def multiply() -> None:
+            if across is not None:
+                first, last = across
+                f.loop(f.mul(first, down), f.mul(last, down), block)
+            else:
+                team.claim(1, down * spec._size.across, block)
+
+        team.after(spec.meetings, multiply)
+
+    def _left(self, own: Reg, packings: list[tuple[Packing, Reg, list[Reg]]]) -> Left:
+        """How A is read; what is to be packed for all threads goes to `packings`."""
+        spec, f, team = self.spec, self.f, self.team
+        if spec.a == "direct":
+            return Left(self.a[0], spec._source_a.stride, spec.transpose_a)
+        if spec.a == "pack":
+            tiles = Packing(
+                team, "a", spec._source_a, spec.m, spec.k, spec.rows, not spec.transpose_a
+            )
+            packings.append((tiles, team.scratch, self.a))
+            return Left(team.scratch)
+        width = spec.tiles * spec.rows
+        stripe = Stripe(team, "a", spec._source_a, spec.m, width)
+
+        def copy(down: Operand, k: Reg, depth: Operand) -> None:
+            f.call_function(stripe.function, down, k, depth, own, *self.a)
+
+        return Left(own, width, True, copy)
+
+    def _right(
+        self,
+        across: tuple[Operand, Operand] | None,
+        packings: list[tuple[Packing, Reg, list[Reg]]],
+    ) -> Right:
+        """How B is read; a thread that has blocks `across` for itself packs them itself."""
+        spec, f, team = self.spec, self.f, self.team
+        if spec.b == "direct":
+            return Right(self.b[0], spec._source_b.stride, spec.look, spec.prologue_b)
+        if spec.b == "packed":
+            return Right(self.b[0])
+        packed = f.offset(team.scratch, spec._places()[0], I8)
+        panels = Packing(team, "b", spec._source_b, spec.n, spec.k, spec.columns, spec.transpose_b)
+        if across is None:
+            packings.append((panels, packed, self.b))
+        else:
+            first, last = (f.mul(i, spec.panels) for i in across)
+            team.after(spec.meetings, lambda: panels.part(first, last, packed, self.b))
+        return Right(packed)
+
+    def _pack(self, packings: list[tuple[Packing, Reg, list[Reg]]]) -> None:
+        f, first = self.f, packings[0]
+
+        def unit(i: Reg) -> None:
+            if len(packings) == 1:
+                first[0].run(i, *first[1:])
+                return
+            split, second = first[0].units, packings[1]
+            f.when(
+                f.icmp("slt", i, split),
+                lambda: first[0].run(i, *first[1:]),
+                lambda: second[0].run(f.sub(i, split), *second[1:]),
+            )
+
+        self.team.claim(0, sum(p[0].units for p in packings), unit)
+
+
+def gemm(
+    m: int,
+    n: int,
+    k: int,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    dtype: str = "float32",
+    epilogue: Epilogue | None = None,
+    *,
+    a: str = "pack",
+    b: str = "pack",
+    prologue_a: Epilogue | None = None,
+    prologue_b: Epilogue | None = None,
+    depth: int = 0,
+    tile: tuple[int, int] | None = None,
+    threads: int = 2,
+    target: Target | None = None,
+) -> Gemm:
+    """A `Gemm` with blocks that suit a shape; `depth` and `tile` if they aren't given."""
+    target = target or host()
+    held = "float64" if dtype == "float64" else "float32"
+    rows, columns = tile or best_tile(m, n, held, target)
+    depth = depth or _depth(m, k, columns * SIZES[held], target)
+    depth = -(-even_block(k, depth) // 16) * 16
+    split = depth < k
+    height = max(1, (COPIED_ROWS if split and a != "direct" else BLOCK_ROWS) // rows)
+    # Stripes are copied in whole vectors.
+    step = target.lanes(held) // gcd(rows, target.lanes(held)) if a == "stripes" else 1
+    tiles, panels = _block_size((m, n), (rows, columns), height, step, split, threads)
+    return Gemm(
+        m, n, k, transpose_a, transpose_b, dtype, epilogue or nothing(dtype), rows, columns, depth,
+        tiles, panels, a, b, prologue_a, prologue_b,
+    )  # fmt: skip
+
+
+def _depth(m: int, k: int, width: int, target: Target) -> int:
+    """How much of k to multiply at a time, if B has `width` bytes in a panel per k: a panel stays
+    in the first-level cache while the tiles of a block are multiplied by it.
+    """
+    if m <= FEW_ROWS:
+        return FEW_ROWS_DEPTH
+    return k if k <= WHOLE else target.l1 // width
+
+
+def even_block(count: int, size: int) -> int:
+    """The size of parts of about `size` that are equal but for rounding."""
+    return -(-count // max(1, round(count / size)))
+
+
+def _block_size(
+    product: tuple[int, int],
+    tile: tuple[int, int],
+    height: int,
+    step: int,
+    split: bool,
+    threads: int,
+) -> tuple[int, int]:
+    """Tiles down (about `height`, a multiple of `step`) and across in a block: few enough for the
+    cache, many blocks for the threads. If k isn't split, rows of A stay in the cache while all of B
+    passes by.
+    """
+    tiles, panels = (panel_count(*sizes) for sizes in zip(product, tile, strict=True))
+    if product[0] <= FEW_ROWS:
+        down, across, wanted = tiles, 1, 2
+    else:
+        down = -(-even_block(tiles, height) // step) * step
+        across = even_block(panels, max(1, BLOCK_COLUMNS // tile[1])) if split else panels
+        wanted = BLOCKS * threads
+        if across == panels and tiles >= down * wanted:
+            down = _fair_block(tiles, down, step, threads)
+    while -(-tiles // down) * -(-panels // across) < wanted and (across > 1 or down > step):
+        if across > 1:
+            across = -(-across // 2)
+        else:
+            down = -(-down // (2 * step)) * step
+    return down, across
+
+
+def _fair_block(count: int, size: int, step: int, threads: int) -> int:
+    """Return the size of parts, about `size` and a multiple of `step`, for which threads that claim
+    them in turn finish at about the same time.
+    """
+
+    def longest(size: int) -> int:
+        parts, rest = divmod(count, size)
+        rounds, more = divmod(parts, threads)
+        return rounds * size + (size if more else rest)
+
+    sizes = range(max(step, size * 3 // 4 // step * step), size * 5 // 4 + 1, step)
+    return min(sizes, key=lambda s: (longest(s), abs(s - size)))

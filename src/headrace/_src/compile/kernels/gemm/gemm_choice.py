@@ -1,0 +1,200 @@
+"""Candidates for a matrix product. In: a shape. Out: specs, likely the fastest first.
+
+All specs of a list take the same buffers: a, b, then the epilogue's operands and outputs. Timing
+decides which is the fastest; without it the first is taken.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from headrace._src.compile.codegen.epilogue import Epilogue
+from headrace._src.compile.codegen.kernel_spec import Kernel
+from headrace._src.compile.kernels import onednn_calls as foreign
+from headrace._src.compile.kernels.gemm.fully_connected import small_batch, small_batch_backward
+from headrace._src.compile.kernels.gemm.gemm import (
+    BLOCK_COLUMNS,
+    Gemm,
+    PackB,
+    gemm,
+    nothing,
+    rounding,
+)
+from headrace._src.compile.kernels.gemm.gemm_narrow import narrow_product
+from headrace._src.compile.kernels.gemm.gemm_pack import panel_count
+from headrace._src.compile.kernels.onednn_calls import Foreign
+from headrace._src.devices import onednn
+from headrace._src.devices.target import SIZES, Target, host
+
+__all__ = ["candidates", "packed_gemm"]
+
+FEW_ROWS = 64  # rows of a batch for which reading the weights takes as long as computing
+MANY = 128
+PACKED = 1 << 17  # bytes of a B that is copied quickly
+STRIPE = 8  # tiles beside each other that read a transposed matrix together
+
+
+def candidates(
+    m: int,
+    n: int,
+    k: int,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    dtype: str = "float32",
+    epilogue: Epilogue | None = None,
+    *,
+    rounds: str = "",
+    threads: int = 2,
+    target: Target | None = None,
+) -> list[Kernel | Foreign]:
+    """Specs for epilogue(op(A) op(B)); `rounds`: the type to whose precision B is rounded."""
+    if rounds and dtype != "float32":
+        raise ValueError(f"float32 is rounded to {rounds}, not {dtype}")
+    epilogue = epilogue or nothing(dtype)
+    divided = _divided(m, n, k, (transpose_a, transpose_b), dtype, epilogue, threads, target)
+    if divided is not None and not rounds:
+        return [divided]
+    found: list[Kernel | Foreign] = []
+    if SIZES[dtype] >= 4:
+        found += _small_batches(
+            m, n, k, (transpose_a, transpose_b), dtype, epilogue, rounds, threads, target
+        )
+    for a, b in _ways(m, n, k, transpose_a, transpose_b, dtype, (target or host()).l2):
+        found.append(
+            gemm(
+                m, n, k, transpose_a, transpose_b, dtype, epilogue, a=a, b=b,
+                prologue_b=rounding(rounds), threads=threads, target=target,
+            )
+        )  # fmt: skip
+    plain = dtype == "float32" and epilogue == nothing(dtype) and not rounds
+    if plain and target is None and onednn.available():
+        found.append(foreign.OneDnnGemm(m, n, k, transpose_a, transpose_b))
+    return found
+
+
+def _divided(
+    m: int,
+    n: int,
+    k: int,
+    transposed: tuple[bool, bool],
+    dtype: str,
+    epilogue: Epilogue,
+    threads: int,
+    target: Target | None,
+) -> Kernel | None:
+    """Return the kernel for a product that fits into the cores' own caches, if matrices can be
+    divided into equal parts of their columns. Nothing else is tried: all products of a network
+    should divide their work alike, and timing them one by one would not show that.
+    """
+    target = target or host()
+    size = SIZES[dtype]
+    columns = _vectors(target) * target.lanes(dtype)
+    if threads < 2 or m <= FEW_ROWS or size < 4:
+        return None
+    if (m * k + k * n + m * n) * size > threads * target.l2:
+        return None
+    if n % (threads * columns) == 0:
+        return _by_columns(m, n, k, transposed, dtype, epilogue, threads, target)
+    # The dimension that was divided by columns is A's k, or m if it's transposed.
+    if not transposed[1] and (m if transposed[0] else k) % (threads * columns) == 0:
+        return narrow_product(m, n, k, transposed[0], dtype, epilogue, target=target)
+    return None
+
+
+def _vectors(target: Target) -> int:
+    """How many vectors a row of a large product's tile has."""
+    return 4 if target.registers >= 32 else 2
+
+
+def _by_columns(
+    m: int,
+    n: int,
+    k: int,
+    transposed: tuple[bool, bool],
+    dtype: str,
+    epilogue: Epilogue,
+    threads: int,
+    target: Target,
+) -> Gemm:
+    """Each thread has a part of the columns."""
+    size, vectors = SIZES[dtype], _vectors(target)
+    columns = vectors * target.lanes(dtype)
+    # A small B is better packed, except where A is copied already.
+    packs = not transposed[0] and n // threads * k * size <= PACKED
+    spec = gemm(
+        m, n, k, *transposed, dtype, epilogue,
+        a="stripes" if transposed[0] else "direct",
+        b="pack" if transposed[1] or packs else "direct",
+        tile=((target.registers - 2 - vectors) // vectors, columns),
+        depth=target.l1 // (columns * size), target=target,
+    )  # fmt: skip
+    tiles = STRIPE if transposed[0] else panel_count(m, spec.rows)
+    return replace(spec, tiles=tiles, panels=n // (threads * columns), share="columns")
+
+
+def _small_batches(
+    m: int,
+    n: int,
+    k: int,
+    transposed: tuple[bool, bool],
+    dtype: str,
+    epilogue: Epilogue,
+    rounds: str,
+    threads: int,
+    target: Target | None,
+) -> list[Kernel | Foreign]:
+    """Kernels for few rows and large weights, as they stand in a layer: X W, dY W^T, X^T dY."""
+    size, cached = SIZES[dtype], (target or host()).l2
+    if transposed == (False, False) and m <= FEW_ROWS and n * k * size > cached:
+        return [small_batch(m, n, k, dtype, epilogue, parts=threads, rounds=rounds, target=target)]
+    if transposed == (False, True) and m <= FEW_ROWS and n * k * size > cached:
+        return [small_batch_backward(m, k, n, dtype, None, epilogue, rounds=rounds, target=target)]
+    if transposed == (True, False) and not rounds and k <= FEW_ROWS and m * n * size > cached:
+        stream = "full" not in epilogue.operands and m * n * size > (target or host()).streamed
+        spec = small_batch_backward(k, n, m, dtype, epilogue, None, stream=stream, target=target)
+        return [spec]
+    return []
+
+
+def _ways(
+    m: int, n: int, k: int, transpose_a: bool, transpose_b: bool, dtype: str, cached: int
+) -> list[tuple[str, str]]:
+    """Return which operands to pack and which to read in place, the likely best choice first; a
+    core's own cache holds `cached` bytes.
+    """
+    size = SIZES[dtype]
+    if size < 4:
+        return [("pack", "pack")]
+    # Packing pays for a matrix that is used often, or whose rows lie far apart.
+    ways_a = ["direct", "pack"]
+    if transpose_a and n >= MANY:
+        ways_a = ["pack", "direct"] if m * k * size <= cached else ["pack"]
+        # Elements that only one block reads aren't worth packing for all threads.
+        if n <= BLOCK_COLUMNS and m * k * size > cached:
+            ways_a = ["stripes", "pack"]
+    ways_b = ["pack", "direct"] if n * k * size <= cached else ["pack"]
+    if m <= FEW_ROWS and n * k * size > cached:
+        ways_b = ["direct"]
+    elif m <= 2 * MANY and "direct" in ways_b:
+        ways_b = ["direct", "pack"]
+    if transpose_b:
+        ways_b = ["pack"]
+    firsts = [(a, ways_b[0]) for a in ways_a]
+    return [*firsts, *((ways_a[0], b) for b in ways_b[1:])]
+
+
+def packed_gemm(
+    m: int,
+    n: int,
+    k: int,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    dtype: str = "float32",
+    epilogue: Epilogue | None = None,
+    *,
+    target: Target | None = None,
+) -> tuple[PackB, Gemm]:
+    """Return the packing of B and the product with a packed B, for a B that products share."""
+    a = "direct" if SIZES[dtype] >= 4 and not transpose_a else "pack"
+    spec = gemm(m, n, k, transpose_a, False, dtype, epilogue, a=a, b="packed", target=target)
+    return PackB(n, k, transpose_b, dtype, spec.columns), spec

@@ -1,0 +1,191 @@
+"""Memory access of matrix kernels. In: arrays' types, and the programs fused into the access. Out:
+vector registers of the accumulator's type, and stores of a fused epilogue's outputs.
+
+A matrix is an array whose rows are contiguous. `MatrixSource` reads vectors along its rows, widens
+them and applies a prologue; `Sink` applies the epilogue to a tile of a product and stores it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headrace._src.compile.codegen.emit import (
+    F32,
+    F64,
+    I1,
+    I8,
+    I32,
+    PTR,
+    VOID,
+    Function,
+    Operand,
+    Reg,
+    Type,
+)
+from headrace._src.compile.codegen.epilogue import Epilogue
+from headrace._src.compile.codegen.pointwise_code import load_value, store_value
+from headrace._src.devices.target import SIZES
+
+__all__ = ["MatrixSource", "Sink", "accumulator", "lane_mask", "prefetch", "transpose"]
+
+# Operations that are whole polynomials.
+HEAVY = {
+    "atan2", "cos", "erf", "exp", "expm1", "log", "log1p", "pow", "sigmoid", "sin", "tanh",
+}  # fmt: skip
+ACCUMULATORS = {"float32": F32, "float64": F64, "bfloat16": F32, "float16": F32}
+
+
+def accumulator(dtype: str) -> Type:
+    """The type in which products of matrices of a type are added up."""
+    if dtype not in ACCUMULATORS:
+        raise ValueError(f"matrix kernels multiply {', '.join(ACCUMULATORS)}, not {dtype}")
+    return ACCUMULATORS[dtype]
+
+
+def lane_mask(f: Function, count: int, lanes: int) -> Reg | None:
+    """The constant mask of the first `count` lanes; None if that is all of them."""
+    return None if count >= lanes else f.consts([int(i < count) for i in range(lanes)], I1)
+
+
+def prefetch(f: Function, pointer: Reg, *, to_write: bool = False) -> None:
+    """Bring the cache line at an address, which need not be valid, into the core's own cache."""
+    use, second_level, data = (f.const(x, I32) for x in (int(to_write), 2, 1))
+    f.call("llvm.prefetch.p0", VOID, pointer, use, second_level, data)
+
+
+def transpose(f: Function, rows: Sequence[Reg]) -> list[Reg]:
+    """The columns of a square of vectors, in log2(lanes) rounds of interleaving."""
+    lanes = rows[0].type.lanes
+    half = lanes // 2
+    low = [i // 2 + lanes * (i % 2) for i in range(lanes)]
+    high = [i + half for i in low]
+    rows = list(rows)
+    for _ in range(lanes.bit_length() - 1):
+        rows = [
+            f.shuffle(rows[i // 2], rows[i // 2 + half], high if i % 2 else low)
+            for i in range(lanes)
+        ]
+    return rows
+
+
+@dataclass(frozen=True)
+class MatrixSource:
+    """A matrix that is read: its type, the length of its stored rows, a prologue on its elements.
+
+    `pointers` below are the addresses of the matrix, then of the prologue's operands.
+    """
+
+    dtype: str
+    stride: int
+    prologue: Epilogue | None = None
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """Names of the prologue's operands."""
+        operands = self.prologue.operands if self.prologue is not None else ()
+        return tuple(f"{kind}{i}" for i, kind in enumerate(operands))
+
+    def load(
+        self,
+        f: Function,
+        pointers: Sequence[Reg],
+        index: Operand,
+        column: Operand,
+        lanes: int,
+        mask: Reg | None = None,
+    ) -> Reg:
+        """The vector at element `index` of the matrix, which is in column `column`."""
+        value = load_value(f, self.dtype, lanes, pointers[0], index, mask=mask)
+        if self.prologue is None:
+            return value
+        inputs = self.prologue.program.inputs
+
+        def operand(i: int, kind: str) -> Reg:
+            return load_operand(f, kind, inputs[1 + i], pointers[1 + i], index, column, lanes, mask)
+
+        (value,) = self.prologue.apply(f, value, operand)
+        return value
+
+
+def load_operand(
+    f: Function,
+    kind: str,
+    dtype: str,
+    pointer: Reg,
+    index: Operand,
+    column: Operand,
+    lanes: int,
+    mask: Reg | None,
+) -> Reg:
+    """An operand of a fused program where the matrix's element is `index`, in column `column`."""
+    if kind == "scalar":
+        return load_value(f, dtype, 0, pointer)
+    at = index if kind == "full" else column
+    return load_value(f, dtype, lanes, pointer, at, mask=mask)
+
+
+@dataclass(frozen=True)
+class Sink:
+    """A matrix that is written: a product's epilogue and the length of its stored rows.
+
+    `pointers` are the addresses of the epilogue's operands, then of its outputs. `stream`: whole
+    vectors of outputs bypass the caches if rows consist of such.
+    """
+
+    epilogue: Epilogue
+    stride: int
+    stream: bool = False
+
+    @property
+    def parameters(self) -> list[Type]:
+        return [PTR] * len(self.epilogue.arguments)
+
+    def cost(self) -> int:
+        """About how many instructions the epilogue takes per vector."""
+        steps = self.epilogue.program.steps
+        heavy = sum(step.opcode in HEAVY for step in steps)
+        return 1 + len(steps) + 20 * heavy + len(self.epilogue.operands)
+
+    def fetch(self, f: Function, pointers: Sequence[Reg], index: Operand) -> None:
+        """Prefetch the operands and outputs of element `index` into the core's cache."""
+        operands = self.epilogue.operands
+        program = self.epilogue.program
+        dtypes = (*program.inputs[1:], *program.output_dtypes)
+        for i, (pointer, dtype) in enumerate(zip(pointers, dtypes, strict=True)):
+            if i >= len(operands) or operands[i] == "full":
+                at = f.offset(pointer, f.mul(index, SIZES[dtype]), I8)
+                prefetch(f, at, to_write=i >= len(operands))
+
+    def store(
+        self,
+        f: Function,
+        pointers: Sequence[Reg],
+        value: Reg,
+        index: Operand,
+        column: Operand,
+        mask: Reg | None,
+        known: dict[int, Reg] | None = None,
+    ) -> None:
+        """Take one vector of the product to element `index`; `known` keeps operands that are the
+        same for the next rows of these columns.
+        """
+        inputs = self.epilogue.program.inputs
+        known = {} if known is None else known
+
+        def operand(i: int, kind: str) -> Reg:
+            if i in known:
+                return known[i]
+            found = load_operand(
+                f, kind, inputs[1 + i], pointers[i], index, column, value.type.lanes, mask
+            )
+            if kind != "full":
+                known[i] = found
+            return found
+
+        outputs = self.epilogue.apply(f, value, operand)
+        stream = self.stream and self.stride % value.type.lanes == 0
+        dtypes = self.epilogue.program.output_dtypes
+        results = pointers[len(self.epilogue.operands) :]
+        for dtype, pointer, output in zip(dtypes, results, outputs, strict=True):
+            store_value(f, dtype, output, pointer, index, mask=mask, nontemporal=stream)

@@ -1,0 +1,206 @@
+"""Packing: a matrix copied into panels that tiles of a product read in order.
+
+In: a source and the width of a panel. Out: units of work for a team. A packed panel holds `width`
+elements for k = 0, then for k = 1 and so on; panels follow each other. The last panel may have
+fewer elements per k in the source; the rest of it is 0 or is left as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from headrace._src.compile.codegen.emit import I64, PTR, Function, Module, Operand, Reg
+from headrace._src.compile.codegen.kernel_spec import Team
+from headrace._src.compile.codegen.pointwise_code import store_value
+from headrace._src.compile.kernels.gemm.gemm_memory import (
+    MatrixSource,
+    accumulator,
+    lane_mask,
+    transpose,
+)
+
+__all__ = ["Packing", "panel_count", "ranges"]
+
+
+class Packing:
+    """Packs `count` columns (or rows: whichever k is not) of a matrix in panels of `width`.
+
+    `across`: k runs along the source's rows, so that squares of it are transposed; otherwise each k
+    is a row of the source, which is read a good part of a row at a time.
+    """
+
+    DEPTH = 64  # how many k are one unit of work; a multiple of every vector's length
+    SPAN = 2048  # how many elements of a row
+    NARROW = 8  # how many panels, if several k share their cache lines
+
+    def __init__(
+        self,
+        team: Team,
+        name: str,
+        source: MatrixSource,
+        count: int,
+        k: int,
+        width: int,
+        across: bool,
+    ) -> None:
+        self.f, self.source, self.count, self.k, self.width = team.f, source, count, k, width
+        self.type = accumulator(source.dtype)
+        self.held = "float64" if self.type.bits == 64 else "float32"
+        self.lanes = team.target.lanes(self.held)
+        self.panels = panel_count(count, width)
+        most = 1 if across else self.NARROW if width % self.lanes else self.SPAN // width
+        self.group = max(1, min(self.panels, most))
+        self.depth = self.DEPTH * (4 if across else 1)
+        self.parts = -(-k // self.depth)
+        self.units = self.parts * -(-self.panels // self.group)
+        self.function = self._write(f"{team.f.name}_pack_{name}", across)
+
+    def run(self, unit: Operand, to: Reg, pointers: Sequence[Reg]) -> None:
+        """Pack one unit of work to the packed matrix at `to`."""
+        f = self.f
+        part, group = f.rem(unit, self.parts), f.div(unit, self.parts)
+        start, first = f.mul(part, self.depth), f.mul(group, self.group)
+        stop = f.minimum(f.add(start, self.depth), self.k)
+        last = f.minimum(f.add(first, self.group), self.panels)
+        f.call_function(self.function, to, start, stop, first, last, *pointers)
+
+    def part(self, first: Operand, last: Operand, to: Reg, pointers: Sequence[Reg]) -> None:
+        """Pack the panels first..last, as far as there are so many, in this thread."""
+        f = self.f
+        last = f.minimum(last, self.panels)
+        call = partial(f.call_function, self.function, to, 0, self.k, first, last, *pointers)
+        f.when(f.icmp("slt", first, last), call)
+
+    def all(self, to: Reg, pointers: Sequence[Reg]) -> None:
+        """Pack the whole matrix in this thread."""
+        self.f.loop(0, self.units, lambda unit: self.run(unit, to, pointers))
+
+    def _write(self, name: str, across: bool) -> Function:
+        """pack(to, start, stop, first, last, *pointers): panels first..last of k start..stop."""
+        parameters = [PTR, I64, I64, I64, I64] + [PTR] * (1 + len(self.source.arguments))
+        f = self.f.module.function(name, parameters)
+        (self._across if across else self._along)(f)
+        return f.finish()
+
+    def _along(self, f: Function) -> None:
+        to, start, stop, first, last, *pointers = f.parameters
+
+        def row(k: Reg) -> None:
+            def panel(p: Operand, valid: int) -> None:
+                column = f.mul(p, self.width)
+                at = f.add(f.mul(k, self.source.stride), column)
+                there = f.add(f.mul(p, self.width * self.k), f.mul(k, self.width))
+                for v in range(0, valid, self.lanes):
+                    mask = lane_mask(f, valid - v, self.lanes)
+                    value = self.source.load(
+                        f, pointers, f.add(at, v), f.add(column, v), self.lanes, mask
+                    )
+                    room = lane_mask(f, self.width - v, self.lanes)
+                    store_value(f, self.held, value, to, f.add(there, v), mask=room)
+
+            ranges(f, first, last, self.count, self.width, panel)
+
+        f.loop(start, stop, row)
+
+    def _across(self, f: Function) -> None:
+        to, start, stop, first, last, *pointers = f.parameters
+        rest = self.k % self.lanes
+        whole = f.and_(stop, -self.lanes) if rest else stop
+
+        def panel(p: Operand, valid: int) -> None:
+            index = f.mul(p, self.width * self.source.stride)
+            there = f.mul(p, self.width * self.k)
+
+            def square(k: Reg, v: Operand, count: int, depth: int) -> None:
+                at = f.add(f.add(index, f.mul(v, self.source.stride)), k)
+                rows = self._rows(f, pointers, at, k, count, depth)
+                room = lane_mask(f, self.width - v, self.lanes) if isinstance(v, int) else None
+                for j, value in enumerate(transpose(f, rows)[:depth]):
+                    here = f.add(there, f.add(f.mul(f.add(k, j), self.width), v))
+                    store_value(f, self.held, value, to, here, mask=room)
+
+            def squares(k: Reg, depth: int) -> None:
+                rest = valid % self.lanes
+                wide = valid - rest
+                f.loop(0, wide, lambda v: square(k, v, self.lanes, depth), step=self.lanes)
+                if rest:
+                    square(k, wide, rest, depth)
+
+            f.loop(start, whole, lambda k: squares(k, self.lanes), step=self.lanes)
+            if rest:
+                f.when(f.icmp("slt", whole, stop), lambda: squares(whole, rest))
+
+        ranges(f, first, last, self.count, self.width, panel)
+
+    def _rows(
+        self, f: Function, pointers: Sequence[Reg], at: Operand, k: Reg, count: int, depth: int
+    ) -> list[Reg]:
+        """The first `depth` elements of `count` rows, from element `at`, filled up to a square."""
+        mask = lane_mask(f, depth, self.lanes)
+        stride = self.source.stride
+        rows = [
+            self.source.load(f, pointers, f.add(at, r * stride), k, self.lanes, mask)
+            for r in range(count)
+        ]
+        return rows + [f.const(0.0, self.type.of(self.lanes))] * (self.lanes - count)
+
+
+class Stripe:
+    """Copies a stripe of a matrix, `width` of its `columns`, to a buffer with rows of just that
+    length, so that data which a thread reads repeatedly is contiguous. `function` is
+
+        stripe(number, k, depth, to, *pointers): `depth` rows, from row k on
+    """
+
+    def __init__(
+        self, team: Team, name: str, source: MatrixSource, columns: int, width: int
+    ) -> None:
+        self.source, self.columns, self.width = source, columns, width
+        type = accumulator(source.dtype)
+        self.held = "float64" if type.bits == 64 else "float32"
+        self.lanes = team.target.lanes(self.held)
+        self.function = self._write(team.f.module, f"{team.f.name}_stripe_{name}")
+
+    def _write(self, module: Module, name: str) -> Function:
+        f = module.function(name, [I64] * 3 + [PTR] * (2 + len(self.source.arguments)))
+        number, first, depth, to, *pointers = f.parameters
+
+        def stripe(number: Operand, width: int) -> None:
+            column = f.mul(number, self.width)
+
+            def row(k: Reg) -> None:
+                at = f.add(f.mul(f.add(first, k), self.source.stride), column)
+                for v in range(0, width, self.lanes):
+                    mask = lane_mask(f, width - v, self.lanes)
+                    value = self.source.load(
+                        f, pointers, f.add(at, v), f.add(column, v), self.lanes, mask
+                    )
+                    here = f.add(f.mul(k, self.width), v)
+                    store_value(f, self.held, value, to, here, mask=mask)
+
+            f.loop(0, depth, row)
+
+        ranges(f, number, f.add(number, 1), self.columns, self.width, stripe)
+        return f.finish()
+
+
+def panel_count(count: int, width: int) -> int:
+    """How many panels cover `count` columns."""
+    return -(-count // width)
+
+
+def ranges(
+    f: Function,
+    start: Operand,
+    stop: Operand,
+    total: int,
+    size: int,
+    body: Callable[[Operand, int], None],
+) -> None:
+    """body(i, size) for the units start..stop of `total` elements; the last unit may be short."""
+    whole, rest = divmod(total, size)
+    if whole:
+        f.loop(start, f.minimum(stop, whole), lambda i: body(i, size))
+    if rest:
+        f.when(f.icmp("sgt", stop, whole), lambda: body(whole, rest))

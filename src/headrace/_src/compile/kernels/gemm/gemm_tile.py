@@ -1,0 +1,242 @@
+"""The register tile of a matrix product. In: its size and how A and B lie. Out: a function.
+
+The function adds `depth` outer products of a column of A and a row of B to rows x columns of the
+product, which stay in vector registers:
+
+    tile(a, b, depth, partial, first, last, index, column, ahead, *pointers)
+
+If the common dimension comes in several blocks, sums are kept at `partial` between them (dense rows
+of whole vectors): `first` says that there are none yet, `last` that the tile is complete. Then it
+goes through the sink's epilogue to element `index` of the outputs, in column `column`. Meanwhile
+`ahead` elements per k are fetched into the core's own cache from the address of that name, and, if
+there are several blocks, what the sink will read and write after the last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from headrace._src.compile.codegen.emit import I1, I64, PTR, Function, Module, Reg, Type
+from headrace._src.compile.codegen.epilogue import Epilogue
+from headrace._src.compile.codegen.pointwise_code import load_value
+from headrace._src.compile.kernels.gemm.gemm_memory import Sink, lane_mask, prefetch
+from headrace._src.devices.target import Target
+
+__all__ = ["Tile", "TileWriter", "best_tile"]
+
+# An epilogue is written out for each vector of a tile up to so many operations in total, else once,
+# in a loop over the tile in memory: long code takes long to compile.
+INLINE_EPILOGUE = 200
+NAMES = {"float": "float32", "double": "float64"}
+
+
+@dataclass(frozen=True)
+class Tile:
+    """`a` and `b`: elements from one k to the next; `a_row`: from one row of A to the next.
+
+    `b_padded`: whether rows of B may be read in whole vectors; `split`: whether the common
+    dimension comes in several blocks; `ahead`: elements to prefetch per k; `look`: how far to
+    prefetch in each row of B, 0 for not at all; `prologue`: what is done to elements of B.
+    """
+
+    type: Type
+    rows: int
+    columns: int
+    a: int
+    a_row: int
+    b: int
+    b_padded: bool = True
+    split: bool = False
+    ahead: int = 0
+    look: int = 0
+    prologue: Epilogue | None = None
+
+    def vectors(self, lanes: int) -> int:
+        return -(-self.columns // lanes)
+
+
+class TileWriter:
+    """Writes the functions of a kernel's tiles, each once, all with one sink."""
+
+    def __init__(self, module: Module, prefix: str, sink: Sink) -> None:
+        self.module = module
+        self.prefix = prefix
+        self.sink = sink
+        self._tiles: dict[Tile, Function] = {}
+        self._finishers: dict[int, Function] = {}
+
+    def tile(self, tile: Tile) -> Function:
+        """The function of a tile."""
+        if tile not in self._tiles:
+            self._tiles[tile] = self._write(tile)
+        return self._tiles[tile]
+
+    def _write(self, tile: Tile) -> Function:
+        sink = self.sink
+        lanes = self.module.target.lanes(NAMES[tile.type.element])
+        vectors = tile.vectors(lanes)
+        compact = sink.cost() * tile.rows * vectors > INLINE_EPILOGUE
+        finish = self._finisher(tile, lanes) if compact else None
+        f = self.module.function(
+            f"{self.prefix}_tile{tile.rows}x{tile.columns}",
+            [PTR, PTR, I64, PTR, I1, I1, I64, I64, PTR, *sink.parameters],
+            noalias=False,
+        )
+        a, b, depth, partial, first, last, index, column, ahead, *pointers = f.parameters
+        masks = [lane_mask(f, tile.columns - lanes * v, lanes) for v in range(vectors)]
+        sums = _begin(f, tile, lanes, vectors, partial, first)
+
+        def fetch(r: Reg) -> None:
+            for v in range(vectors):
+                at = f.add(f.mul(r, sink.stride), v * lanes)
+                sink.fetch(f, pointers, f.add(index, at))
+
+        if tile.split:
+            f.when(last, lambda: f.loop(0, tile.rows, fetch))
+        sums = _multiply(f, tile, lanes, vectors, (a, b, depth, ahead), masks, sums)
+
+        def keep() -> None:
+            for i, value in enumerate(sums):
+                f.store(value, partial, i * lanes)
+
+        def complete() -> None:
+            if finish is not None:
+                keep()
+                f.call_function(finish, partial, tile.rows, index, column, *pointers)
+                return
+            for v in range(vectors):
+                known: dict[int, Reg] = {}
+                for r in range(tile.rows):
+                    at = f.add(index, r * sink.stride + v * lanes)
+                    where = f.add(column, v * lanes)
+                    sink.store(f, pointers, sums[r * vectors + v], at, where, masks[v], known)
+
+        if tile.split:
+            f.when(last, complete, keep)
+        else:
+            complete()
+        return f.finish()
+
+    def _finisher(self, tile: Tile, lanes: int) -> Function:
+        """finish(partial, rows, index, column, *pointers): a complete tile to the sink."""
+        if tile.columns in self._finishers:
+            return self._finishers[tile.columns]
+        sink = self.sink
+        f = self.module.function(
+            f"{self.prefix}_finish{tile.columns}",
+            [PTR, I64, I64, I64, *sink.parameters],
+            noalias=False,
+        )
+        partial, rows, index, column, *pointers = f.parameters
+        vectors = tile.vectors(lanes)
+
+        def row(r: Reg) -> None:
+            for v in range(vectors):
+                mask = lane_mask(f, tile.columns - v * lanes, lanes)
+                here = f.add(f.mul(r, vectors * lanes), v * lanes)
+                value = f.load(tile.type.of(lanes), partial, here)
+                at = f.add(f.add(index, f.mul(r, sink.stride)), v * lanes)
+                sink.store(f, pointers, value, at, f.add(column, v * lanes), mask)
+
+        f.loop(0, rows, row)
+        self._finishers[tile.columns] = f.finish()
+        return f
+
+
+def _begin(
+    f: Function, tile: Tile, lanes: int, vectors: int, partial: Reg, first: Reg
+) -> list[Reg]:
+    """The sums so far."""
+    zeros = [f.const(0.0, tile.type.of(lanes))] * (tile.rows * vectors)
+    if not tile.split:
+        return zeros
+    vector = tile.type.of(lanes)
+    return f.when(
+        first,
+        lambda: zeros,
+        lambda: [f.load(vector, partial, i * lanes) for i in range(tile.rows * vectors)],
+    )
+
+
+def _multiply(
+    f: Function,
+    tile: Tile,
+    lanes: int,
+    vectors: int,
+    inputs: tuple[Reg, Reg, Reg, Reg],
+    masks: Sequence[Reg | None],
+    sums: list[Reg],
+) -> list[Reg]:
+    """sums += A's tile x B's panel, over `depth`."""
+    a, b, depth, ahead = inputs
+    dtype = NAMES[tile.type.element]
+
+    # One k at a time: when several are written out, LLVM loads their rows of B together, and
+    # spills.
+    def step(_: Reg, ap: Reg, bp: Reg, next: Reg, *sums: Reg) -> list[Reg]:
+        found = list(sums)
+        row = [
+            load_value(f, dtype, lanes, bp, v * lanes, mask=None if tile.b_padded else masks[v])
+            for v in range(vectors)
+        ]
+        if tile.prologue is not None:
+            row = [tile.prologue.apply(f, value, _no_operands)[0] for value in row]
+        if tile.ahead:
+            prefetch(f, next)
+        if tile.look:
+            for v in range(vectors):
+                prefetch(f, f.offset(bp, tile.look + v * lanes, tile.type))
+        for r in range(tile.rows):
+            x = f.splat(f.load(tile.type, ap, r * tile.a_row), lanes)
+            for v in range(vectors):
+                i = r * vectors + v
+                found[i] = f.fma(x, row[v], found[i])
+        steps = ((ap, tile.a), (bp, tile.b), (next, tile.ahead))
+        return [*(f.offset(p, count, tile.type) for p, count in steps), *found]
+
+    return f.loop(0, depth, step, [a, b, ahead, *sums])[3:]
+
+
+def _no_operands(number: int, kind: str) -> Reg:
+    raise ValueError("a prologue of elements that are read in place has no operands")
+
+
+@lru_cache(1024)
+def best_tile(m: int, n: int, dtype: str, target: Target) -> tuple[int, int]:
+    """Rows and columns of the register tile that covers an m x n product in the fewest cycles."""
+    lanes = target.lanes(dtype)
+    # Narrow vectors have no masked stores: rows of A are packed in whole ones.
+    step = lanes if target.vector_bytes < 32 else 1
+    options = []
+    for vectors in range(1, 5):
+        most = (target.registers - 2 - vectors) // vectors
+        for rows in range(step, min(most, m + step - 1) + 1, step):
+            cycles = _cycles(m, n, rows, vectors, lanes)
+            options.append((cycles, -rows * vectors, rows, vectors * lanes))
+    return min(options)[2:]
+
+
+def _cycles(m: int, n: int, rows: int, vectors: int, lanes: int) -> float:
+    """Estimated cycles per k for a whole m x n product."""
+    tiles, row_rest = divmod(m, rows)
+    panels, rest = divmod(n, vectors * lanes)
+    tail = -(-rest // lanes)
+    return (
+        tiles * panels * _tile_cycles(rows, vectors)
+        + panels * _tile_cycles(row_rest, vectors)
+        + tiles * _tile_cycles(rows, tail)
+        + _tile_cycles(row_rest, tail)
+    )
+
+
+def _tile_cycles(rows: int, vectors: int) -> float:
+    """Cycles per k of one tile, as measured: two multiply-adds a cycle, a little for each load; a
+    broadcast that is used once only costs as much as a multiply-add. Fewer than eight sums don't
+    hide the latency of four cycles.
+    """
+    if not rows * vectors:
+        return 0.0
+    loads = 0.12 * rows + 0.1 * vectors + (0.45 * rows if vectors == 1 else 0)
+    return max(rows * vectors / 2 + loads, 4.0)

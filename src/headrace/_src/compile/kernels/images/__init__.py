@@ -1,0 +1,1 @@
+"""What kernels on images share: geometry, epilogues, pools."""

@@ -1,0 +1,1 @@
+"""Maps, reductions, scans, gathers: kernels on rows of arrays."""

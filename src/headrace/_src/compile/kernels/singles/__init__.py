@@ -1,0 +1,1 @@
+"""Kernels of single ops that the interpreter calls, and random numbers."""

@@ -1,0 +1,1 @@
+"""Machine code in this process and on disk, and the roofs of this machine."""

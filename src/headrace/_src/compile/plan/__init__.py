@@ -1,0 +1,1 @@
+"""Plans: buffers and calls, their memory and barriers, and what verifies them."""

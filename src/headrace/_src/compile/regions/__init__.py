@@ -1,0 +1,1 @@
+"""From a cluster's nodes to groups: layouts, fusion, order."""

@@ -1,0 +1,99 @@
+"""Choose layouts. In: a region. Out: the values that are kept blocked, [N][C/b][H][W][b].
+
+Convolutions and pools work on blocks of channels, as many as a vector register of the target holds.
+Element-wise nodes between them keep that layout. Everything else is plain, and the builder adds a
+conversion where the two meet.
+"""
+
+from __future__ import annotations
+
+from headrace._src.compile.regions.groups import asks_position
+from headrace._src.compile.regions.region import Region, operands_of
+from headrace._src.compile.regions.window_geometry import follows_blocks
+from headrace._src.graph.dataflow import Node, Value
+from headrace._src.lowering.rules import Anchor, Elementwise, Join, assembly_of, row_major
+
+__all__ = ["Blocks", "blocked_values"]
+
+_TYPES = ("float32", "bfloat16")
+# Anchors that work on blocks: the families of windows sliding over images.
+_FAMILIES = ("convolution", "depthwise", "pooling", "batch_norm")
+
+
+class Blocks(set[Value]):
+    """Values that are kept in blocks of `size` channels."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.size = size
+
+    def of(self, value: Value) -> int:
+        """The channels of a value's blocks; 0 if it's plain."""
+        return self.size if value in self else 0
+
+    def could_hold(self, value: Value) -> bool:
+        """Whether a value is an image that consists of whole blocks."""
+        sizes = value.type.sizes or ()
+        whole = len(sizes) == 4 and sizes[3] % self.size == 0
+        return whole and value.dtype.base_dtype.name in _TYPES
+
+
+def blocked_values(region: Region, block: int) -> Blocks:
+    """The values that are kept in blocks of so many channels."""
+    blocked = Blocks(block)
+    for node in region.nodes:
+        rule = node.definition.lower
+        if isinstance(rule, Anchor):
+            if rule.family in _FAMILIES:
+                blocked.update(_of_anchor(region, node, rule, blocked))
+        elif (isinstance(rule, Elementwise) and _stays(region, node, blocked)) or (
+            isinstance(rule, Join) and _joins_channels(region, node, rule, blocked)
+        ):
+            blocked.update(node.outputs)
+    return blocked
+
+
+def _is_blocked(region: Region, value: Value, blocked: Blocks) -> bool:
+    source = region.source(value)
+    return source.view is None and source.base in blocked
+
+
+def _of_anchor(region: Region, node: Node, rule: Anchor, blocked: Blocks) -> list[Value]:
+    geometry = node.geometry
+    if getattr(geometry, "data_format", "NHWC") != "NHWC":
+        return []
+    if rule.family == "batch_norm" and not _is_blocked(region, node.inputs[0], blocked):
+        return []
+    if rule.family in ("convolution", "depthwise") and geometry.direction == "filter":
+        return []
+    if rule.family == "depthwise":
+        image = node.inputs[2 if geometry.direction == "input" else 0]
+        if not (follows_blocks(geometry, blocked.size) and _is_blocked(region, image, blocked)):
+            return []
+    return [v for v in node.outputs if blocked.could_hold(v)]
+
+
+def _stays(region: Region, node: Node, blocked: Blocks) -> bool:
+    if not all(map(blocked.could_hold, node.outputs)):
+        return False
+    if asks_position(node):
+        return False
+    shape = node.output_shapes[0]
+    return any(v.type.sizes == shape and _is_blocked(region, v, blocked) for v in operands_of(node))
+
+
+def _joins_channels(region: Region, node: Node, rule: Join, blocked: Blocks) -> bool:
+    if not blocked.could_hold(node.outputs[0]) or rule.fill is not None:
+        return False
+    strides = row_major(node.output_shapes[0])
+    channels = node.output_shapes[0][3]
+    assembly = assembly_of(rule, node)
+    if assembly is None:
+        return False
+    for number, view in assembly.pieces:
+        value = node.inputs[number]
+        if view.strides != strides or view.offset >= channels or view.offset % blocked.size:
+            return False
+        if not _is_blocked(region, value, blocked):
+            return False
+    return True

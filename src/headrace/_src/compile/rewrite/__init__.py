@@ -1,0 +1,1 @@
+"""Rewrites of a flow that only compiled code wants."""

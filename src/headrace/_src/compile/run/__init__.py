@@ -1,0 +1,1 @@
+"""Running a plan: the team of threads, the driver, choosing among kernels."""

@@ -1,0 +1,93 @@
+"""Divide the calls of a plan into segments, which the driver runs one after the other. In: calls.
+Out: (kind, first, end) of each segment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from headrace._src.compile.kernels.onednn_calls import is_foreign
+from headrace._src.compile.plan.plan import Call, Jump
+from headrace._src.compile.run import header_words as words
+
+__all__ = ["kind_of", "segments"]
+
+
+def segments(calls: Sequence[Call]) -> list[tuple[int, int, int]]:
+    """Divide calls into runs (kind, first, end): foreign calls, small ones at either side of team
+    kernels, and what is left: one parallel region each. A loop or branch stays in one run, unless
+    something foreign is in it: then each of its jumps is a run by itself, whose `end` is the number
+    of the run that it leads to.
+    """
+    kinds = [kind_of(c) for c in calls]
+    jumps: dict[int, int] = {}
+    for first, end in _spans(calls):
+        if words.FOREIGN in kinds[first:end]:
+            own = (i for i in range(first, end) if kinds[i] == words.JUMP)
+            jumps.update({i: calls[i].kernel.target for i in own})
+        else:
+            kind = words.TEAM if words.TEAM in kinds[first:end] else words.ALONE
+            kinds[first:end] = [kind] * (end - first)
+    cuts = sorted({0, len(calls), *jumps, *(i + 1 for i in jumps), *jumps.values()})
+    result: list[tuple[int, int, int]] = []
+    numbers: dict[int, int] = {}
+    for first, end in pairwise(cuts):
+        numbers[first] = len(result)
+        if first in jumps:
+            result.append((words.JUMP, first, jumps[first]))
+        else:
+            result += _runs(kinds, first, end)
+    numbers[len(calls)] = len(result)
+    return [(k, a, numbers[b] if k == words.JUMP else b) for k, a, b in result]
+
+
+def _spans(calls: Sequence[Call]) -> list[tuple[int, int]]:
+    """Return the ranges of calls that jumps span, forward or back, merged where they overlap."""
+    found: list[tuple[int, int]] = []
+    for i, call in enumerate(calls):
+        if kind_of(call) == words.JUMP:
+            target = call.kernel.target
+            found.append((min(i, target), max(i + 1, target)))
+    merged: list[tuple[int, int]] = []
+    for first, end in sorted(found):
+        if merged and first < merged[-1][1]:
+            merged[-1] = merged[-1][0], max(end, merged[-1][1])
+        else:
+            merged.append((first, end))
+    return merged
+
+
+def _runs(kinds: Sequence[int], first: int, stop: int) -> list[tuple[int, int, int]]:
+    """The runs of calls [first, stop) of these kinds, none of which is a jump."""
+    result: list[tuple[int, int, int]] = []
+
+    def add(kind: int, first: int, end: int) -> None:
+        if first < end:
+            result.append((kind, first, end))
+
+    while first < stop:
+        foreign = kinds[first] == words.FOREIGN
+        end = first
+        while end < stop and (kinds[end] == words.FOREIGN) == foreign:
+            end += 1
+        large = [i for i in range(first, end) if kinds[i] == words.TEAM]
+        if foreign:
+            add(words.FOREIGN, first, end)
+        elif large:
+            add(words.ALONE, first, large[0])
+            add(words.TEAM, large[0], large[-1] + 1)
+            add(words.ALONE, large[-1] + 1, end)
+        else:
+            add(words.ALONE, first, end)
+        first = end
+    return result
+
+
+def kind_of(call: Call) -> int:
+    """Return the kind of a call: run by a team, by one thread, by another library, or a jump."""
+    if isinstance(call.kernel, Jump):
+        return words.JUMP
+    if is_foreign(call.kernel):
+        return words.FOREIGN
+    return words.ALONE if getattr(call.kernel, "small", False) else words.TEAM

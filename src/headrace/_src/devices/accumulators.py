@@ -1,0 +1,193 @@
+"""Accumulators: gradients of several steps, summed until enough have come. In: gradients, each with
+the step that it's of. Out: their sum or mean, once.
+
+A gradient of an earlier step than the accumulator's own is stale and dropped; taking what has come
+begins the next step. Takers wait in line.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import numpy as np
+
+from headrace._src.core.dtypes import DType
+from headrace._src.core.errors import InvalidArgumentError
+from headrace._src.core.tensor_shape import TensorShape, show_shape
+from headrace._src.devices.waiting import Waiting
+
+__all__ = ["Accumulator", "DenseAccumulator", "SparseAccumulator"]
+
+_log = logging.getLogger("headrace")
+
+
+class Accumulator(Waiting):
+    """What both kinds share.
+
+    count: how many gradients have come since the last were taken. step: of whom gradients count.
+    """
+
+    def __init__(self, name: str, dtype: DType, shape: TensorShape, reduction: str) -> None:
+        super().__init__(in_order=True)
+        self.name = name
+        self.dtype = dtype
+        self.shape = shape
+        self.reduction = reduction
+        self.count = 0
+        self.step = 0
+
+    def add(self, step: int, gradient: Any) -> None:
+        """Add a gradient, unless it's stale."""
+        self.check(gradient)
+
+        def act() -> None:
+            if step >= self.step:
+                self.include(gradient)
+                self.count += 1
+
+        self.attempt(act)
+
+    def take(self, required: int) -> Any:
+        """Take what has come, once that is at least `required` gradients."""
+        if required <= 0:
+            raise InvalidArgumentError(
+                None, None, f"Argument num_required must be positive, but got {required}"
+            )
+
+        def act() -> Any:
+            taken = self.result()
+            self.count = 0
+            self.step += 1
+            return taken
+
+        return self.attempt(
+            act,
+            lambda: self.count >= required,
+            f"{required} gradients of accumulator '{self.name}'",
+            "TakeGrad",
+        )
+
+    def set_step(self, step: int) -> None:
+        """Say what step it is."""
+        if step < self.step:
+            _log.warning(
+                "Attempt to set current_global_step_ to smaller value: current_global_step_ = %d "
+                ">= new_global_step = %d",
+                self.step,
+                step,
+            )
+
+        def act() -> None:
+            self.step = step
+
+        self.attempt(act)
+
+    def check(self, gradient: Any) -> None:
+        """Refuse a gradient of the wrong shape."""
+        raise NotImplementedError
+
+    def include(self, gradient: Any) -> None:
+        """Add a gradient to what there is, with the lock held."""
+        raise NotImplementedError
+
+    def result(self) -> Any:
+        """What to return of it all; nothing is left."""
+        raise NotImplementedError
+
+
+class DenseAccumulator(Accumulator):
+    """Sums arrays."""
+
+    kind = "ConditionalAccumulator"
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._sum: np.ndarray | None = None
+
+    def check(self, gradient: Any) -> None:
+        found = np.shape(gradient)
+        expected = self.shape if self._sum is None else TensorShape.of(self._sum.shape)
+        if not expected.is_compatible_with(found):
+            raise InvalidArgumentError(
+                None,
+                None,
+                f"Shape mismatch: expected {show_shape(expected)}, got {show_shape(found)}",
+            )
+
+    def include(self, gradient: Any) -> None:
+        if not self.count or self._sum is None:
+            self._sum = np.array(gradient)
+        else:
+            self._sum += gradient
+
+    def result(self) -> Any:
+        total, self._sum = self._sum, None
+        assert total is not None
+        if self.reduction == "SUM":
+            return total
+        return (total / total.dtype.type(self.count)).astype(total.dtype)
+
+
+class SparseAccumulator(Accumulator):
+    """Sums rows. A row's mean is over those gradients that had it.
+
+    A gradient is (row numbers, rows, shape of the whole or None).
+    """
+
+    kind = "SparseConditionalAccumulator"
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._parts: list[Any] = []
+
+    def check(self, gradient: Any) -> None:
+        indices, values, shape = gradient
+        if np.ndim(indices) != 1 or not np.ndim(values) or len(indices) != len(values):
+            raise InvalidArgumentError(
+                None,
+                None,
+                f"a sparse gradient needs a row for each index, but has shapes "
+                f"{show_shape(np.shape(indices))} and {show_shape(np.shape(values))}",
+            )
+        if len(indices) and int(np.min(indices)) < 0:
+            raise InvalidArgumentError(None, None, f"Row index is {int(np.min(indices))}, below 0")
+        whole = [None, *np.shape(values)[1:]] if shape is None else list(shape)
+        if not self.shape.is_compatible_with(whole):
+            raise InvalidArgumentError(
+                None,
+                None,
+                f"Shape mismatch: expected shape {show_shape(self.shape)}, got {show_shape(whole)}",
+            )
+        if shape is not None and list(shape)[1:] != list(np.shape(values)[1:]):
+            raise InvalidArgumentError(
+                None,
+                None,
+                f"rows of shape {show_shape(np.shape(values)[1:])} don't fit into "
+                f"{show_shape(whole)}",
+            )
+        if self._parts and self._parts[0][1].shape[1:] != np.shape(values)[1:]:
+            raise InvalidArgumentError(
+                None,
+                None,
+                f"Shape mismatch: expected rows of shape {show_shape(self._parts[0][1].shape[1:])}"
+                f", got {show_shape(np.shape(values)[1:])}",
+            )
+
+    def include(self, gradient: Any) -> None:
+        indices, values, _ = gradient
+        self._parts.append((np.array(indices), np.array(values)))
+
+    def result(self) -> Any:
+        parts, self._parts = self._parts, []
+        everything = np.concatenate([p[0] for p in parts])
+        values = np.concatenate([p[1] for p in parts])
+        indices, places, counts = np.unique(everything, return_inverse=True, return_counts=True)
+        total = np.zeros((len(indices), *values.shape[1:]), values.dtype)
+        np.add.at(total, places.reshape(-1), values)
+        if self.reduction == "MEAN":
+            divisors = counts.reshape(-1, *[1] * (values.ndim - 1)).astype(values.dtype)
+            total = (total / divisors).astype(values.dtype)
+        sizes = self.shape.sizes or (None, *values.shape[1:])
+        whole = np.array([-1 if n is None else n for n in sizes], np.int64)
+        return indices.astype(np.int64), total, whole

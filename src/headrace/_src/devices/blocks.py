@@ -1,0 +1,94 @@
+"""Blocks of working memory for native code. In: a size. Out: bytes, aligned, or MemoryError.
+
+Large blocks are mapped on their own: they start at a huge page's boundary and ask for huge pages,
+they go back to the system as soon as they are dropped, and one that the machine could never hold
+is refused here, where Python can still say so, rather than by the system's out-of-memory killer.
+"""
+
+import contextlib
+import math
+import mmap
+import os
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+try:
+    import resource
+except ImportError:  # Windows, which has no such limits
+    resource = None
+
+from headrace._src.core.config import settings
+from headrace._src.devices.buffers import ALIGNMENT, address
+
+__all__ = ["block", "empty_block", "memory_limit", "working_memory"]
+
+_HUGE_PAGE = 2**21
+_MAPPED_FROM = 2**20
+# Python's default is memory that a forked child shares, which isn't on huge pages either.
+_PRIVATE = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if os.name == "posix" else {}
+
+
+def block(size: int) -> np.ndarray:
+    """`size` bytes, not initialised, aligned to a cache line (to a huge page, when large)."""
+    return empty_block((size,), np.dtype(np.uint8))
+
+
+def empty_block(
+    shape: tuple[int, ...], dtype: np.dtype, kind: type[np.ndarray] = np.ndarray
+) -> np.ndarray:
+    """A row-major array in memory of its own, not initialised: aligned, on huge pages when large.
+    All arrays behind it are of this `kind`, too.
+    """
+    size = math.prod(shape) * dtype.itemsize
+    if dtype.hasobject or not size:
+        return kind(shape, dtype)
+    if size < _MAPPED_FROM:
+        raw = kind((size + ALIGNMENT,), np.uint8)
+        return kind(shape, dtype, raw, -address(raw) % ALIGNMENT)
+    mapped = _map(size)
+    return kind(shape, dtype, mapped, -address(np.frombuffer(mapped, np.uint8)) % _HUGE_PAGE)
+
+
+def _map(size: int) -> mmap.mmap:
+    """Memory of its own for `size` bytes from any huge page's boundary on."""
+    limit = memory_limit()
+    if size > limit:
+        raise MemoryError(f"{size:,} bytes of working memory are more than the {limit:,} there are")
+    try:
+        mapped = mmap.mmap(-1, size + _HUGE_PAGE, **_PRIVATE)
+    except (OSError, OverflowError, ValueError) as error:
+        raise MemoryError(f"no {size:,} bytes of working memory: {error}") from None
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with contextlib.suppress(OSError):  # a kernel without huge pages: it works without
+            mapped.madvise(mmap.MADV_HUGEPAGE)
+    return mapped
+
+
+def working_memory() -> int:
+    """How many bytes a compiled step should do with: what the settings say, else all there are."""
+    asked = settings().memory_mb
+    return memory_limit() if asked is None else asked << 20
+
+
+def memory_limit() -> int:
+    """How much memory this process could have at the very most, in bytes."""
+    allowed = resource.getrlimit(resource.RLIMIT_AS)[0] if resource is not None else -1
+    machine = _machine_memory()
+    return machine if allowed < 0 else min(machine, allowed)
+
+
+@cache
+def _machine_memory() -> int:
+    limits = [2**63]
+    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+        limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):
+        try:
+            text = Path("/sys/fs/cgroup", name).read_text().strip()
+        except OSError:
+            continue
+        if text.isdecimal():
+            limits.append(int(text))
+    return min(limits)

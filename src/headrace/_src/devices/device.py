@@ -1,0 +1,154 @@
+"""Device: a place where kernels run and state lives. In: full names, such as
+`/job:localhost/replica:0/task:0/device:CPU:0`. Out: the one Device of that name in this process.
+
+A device has a type, which decides the kernels that run on it (`graph.definition`), containers of
+state, an allocator, a compiler (or none), and costs of its links to other devices. Devices belong
+to the process, and sessions use them: a device is made when it is first asked for and stays.
+
+Further types are registered (`register_device`). Kernels of all types take and return NumPy arrays.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from headrace._src.core.device_names import DeviceSpec
+from headrace._src.core.errors import InvalidArgumentError
+from headrace._src.core.locks import Lock
+from headrace._src.devices.allocator import Allocator
+
+__all__ = ["Containers", "Device", "Link", "device_types", "find_device", "local_devices"]
+
+LOCAL = "/job:localhost/replica:0/task:0"
+
+
+class Link(NamedTuple):
+    """What it costs to send a tensor from one device to another."""
+
+    seconds: float  # per tensor
+    bytes_per_second: float
+
+    def cost(self, size: int) -> float:
+        """The seconds that `size` bytes take."""
+        return self.seconds + size / self.bytes_per_second
+
+
+BY_REFERENCE = Link(0.0, float("inf"))  # nothing is copied within a process
+
+
+class Containers:
+    """The named containers of a device: what sessions and graphs share, by name."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._found: dict[str, dict[str, object]] = {}
+
+    def __getitem__(self, name: str) -> dict[str, object]:
+        with self._lock:
+            return self._found.setdefault(name, {})
+
+    def clear(self, names: list[str] | None = None) -> None:
+        """Forget these containers with all that is in them, or all containers."""
+        with self._lock:
+            for name in list(self._found) if names is None else names:
+                self._found.pop(name, None)
+
+
+class Device:
+    """One device of this process.
+
+    compiler: what turns regions of a step into code for this device ("llvm"), or None: then each of
+    its operations is run by a kernel. links: costs of sending to other devices, by their names.
+    """
+
+    compiler: str | None = None
+
+    def __init__(self, name: str, memory_limit: int | None = None) -> None:
+        spec = DeviceSpec.from_string(name)
+        if None in spec._key():
+            raise ValueError(f"a device needs a full name, but got {name!r}")
+        self.name = name
+        self.type = str(spec.device_type)
+        self.incarnation = secrets.randbits(63) or 1
+        self.containers = Containers()
+        self.allocator = Allocator(memory_limit)
+        self.links: dict[str, Link] = {}
+
+    def link_to(self, other: Device) -> Link:
+        """The cost of sending a tensor to another device."""
+        return self.links.get(other.name, BY_REFERENCE)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}>"
+
+
+class Cpu(Device):
+    """The processor of this machine, or a share of it: all of them use the process's threads."""
+
+    compiler = "llvm"
+
+
+class _Type(NamedTuple):
+    make: Callable[[str], Device]
+    count: int  # how many of it a session has unless its ConfigProto says otherwise
+
+
+_types: dict[str, _Type] = {"CPU": _Type(Cpu, 1)}
+_devices: dict[str, Device] = {}
+_lock = Lock()
+
+
+def register_device(
+    device_type: str, make: Callable[[str], Device] = Device, count: int = 1
+) -> None:
+    """Make a type of device known. Sessions that are made from now on have `count` devices of it
+    (ConfigProto's device_count may ask for another number), after those of earlier types.
+
+    make: called with a device's full name; a subclass of Device, or a function that returns one.
+    """
+    if device_type in _types:
+        raise ValueError(f"device type {device_type} is registered twice")
+    DeviceSpec(device_type=device_type)  # refuses what is no name
+    if count < 0:
+        raise ValueError(f"count must be at least 0, not {count}")
+    _types[device_type] = _Type(make, count)
+
+
+def device_types() -> list[str]:
+    """The types of devices that are known."""
+    return list(_types)
+
+
+def local_devices(counts: Mapping[str, int] | None = None) -> tuple[Device, ...]:
+    """The devices of a session, the preferred ones first. counts: how many of each type (a CPU
+    there always is).
+    """
+    counts = counts or {}
+    found = []
+    for device_type, known in _types.items():
+        count = counts.get(device_type, known.count)
+        count = max(count, 1) if device_type == "CPU" else count
+        found += [f"{LOCAL}/device:{device_type}:{i}" for i in range(count)]
+    return tuple(map(find_device, found))
+
+
+def find_device(name: str) -> Device:
+    """The device of a full name."""
+    found = _devices.get(name)
+    if found is None:
+        device_type = str(DeviceSpec.from_string(name).device_type)
+        if device_type not in _types:
+            raise InvalidArgumentError(None, None, f"there is no device {name}")
+        with _lock:
+            found = _devices.get(name)
+            if found is None:
+                found = _devices[name] = _types[device_type].make(name)
+    return found
+
+
+def known_devices() -> list[Device]:
+    """All devices that were asked for so far."""
+    with _lock:
+        return list(_devices.values())

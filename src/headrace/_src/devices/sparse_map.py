@@ -1,0 +1,55 @@
+"""SparseMap: sparse tensors by number, so that a number can go through a queue in place of three
+arrays. In: indices, values, shape. Out: a number, and later the same again, once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from headrace._src.core.errors import InvalidArgumentError
+from headrace._src.core.locks import Lock
+
+__all__ = ["Sparse", "SparseMap"]
+
+
+class Sparse(NamedTuple):
+    """A sparse tensor."""
+
+    indices: np.ndarray
+    values: np.ndarray
+    shape: tuple[int, ...]
+
+
+class SparseMap:
+    """Sparse tensors that wait to be taken."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._lock = Lock()
+        self._next = 0
+        self._kept: dict[int, Sparse] = {}
+
+    def add(self, tensors: Iterable[Sparse]) -> list[int]:
+        """Keep tensors; returns their numbers."""
+        with self._lock:
+            numbers = []
+            for tensor in tensors:
+                self._kept[self._next] = tensor
+                numbers.append(self._next)
+                self._next += 1
+            return numbers
+
+    def take(self, numbers: Iterable[int]) -> list[Sparse]:
+        """Remove and return tensors; if one isn't there, all stay."""
+        wanted = list(numbers)
+        with self._lock:
+            lacking = [n for n, count in Counter(wanted).items() if count > (n in self._kept)]
+            for number in lacking:
+                raise InvalidArgumentError(
+                    None, None, f"Unable to find SparseTensor: {number} in map: {self.name}"
+                )
+            return [self._kept.pop(number) for number in wanted]

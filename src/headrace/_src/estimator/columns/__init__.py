@@ -1,0 +1,16 @@
+"""Feature columns: turn raw features into tensors for a model.
+
+`base` has the base classes; `numeric`, `categorical`, `crossed`, `embedded` and `sequence` have the
+kinds; `input_layer` and `linear_model` combine columns; `parse_spec` tells how to parse them.
+"""
+
+from headrace._src.estimator.columns import (
+    categorical,
+    crossed,
+    embedded,
+    input_layer,
+    linear_model,
+    numeric,
+    parse_spec,
+    sequence,
+)

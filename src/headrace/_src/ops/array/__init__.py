@@ -1,0 +1,1 @@
+"""Shapes, slices, joins, permutations, gathers, scatters, sorting: ops that move elements."""

@@ -1,0 +1,1 @@
+"""What every op family uses: defining ops, shape rules, conversions, samples, simplification."""

@@ -1,0 +1,1 @@
+"""Control flow, functions, tensor arrays and lists, assertions."""

@@ -1,0 +1,1 @@
+"""Files, readers, Examples, checkpoints and summaries as ops."""

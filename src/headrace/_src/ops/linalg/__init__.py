@@ -1,0 +1,1 @@
+"""Matrix products, decompositions, einsum, Fourier transforms and signals."""

@@ -1,0 +1,1 @@
+"""Arithmetic, element-wise functions, reductions, segments and special functions."""

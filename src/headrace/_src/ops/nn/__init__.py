@@ -1,0 +1,1 @@
+"""Convolutions, pools, normalisation, softmax, losses, CTC and embeddings."""

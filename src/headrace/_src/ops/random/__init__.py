@@ -1,0 +1,1 @@
+"""Random numbers: Philox, the ops that draw, and distributions."""

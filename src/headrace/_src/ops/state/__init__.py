@@ -1,0 +1,1 @@
+"""Ops on state that outlives a step: variables, optimizers, queues, tables, accumulators."""

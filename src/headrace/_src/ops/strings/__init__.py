@@ -1,0 +1,1 @@
+"""Strings: joining, splitting, regular expressions, Unicode, formatting, hashes."""

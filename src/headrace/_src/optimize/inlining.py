@@ -1,0 +1,61 @@
+"""Inline functions. In: a Dataflow. Out: the same with function calls in structured form.
+
+A call becomes a CALL that holds the flow of the function's body, a functional branch an IF, a
+functional loop a WHILE: from there on they are like those of tf.cond and tf.while_loop. Recursive
+calls, calls of functions marked `noinline`, and calls of bodies that may block or have no
+structured form are kept; their kernels run the bodies as steps of their own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from headrace._src.graph.dataflow import Dataflow, Node, rewrite
+from headrace._src.graph.definition import Effect
+from headrace._src.graph.graph_functions import GraphFunction
+from headrace._src.graph.structured import effect_of, with_effect
+from headrace._src.optimize.prune import prune
+from headrace._src.optimize.raising import Unraisable, raise_structure
+from headrace._src.optimize.reread_references import reread
+
+__all__ = ["inline"]
+
+
+def inline(flow: Dataflow) -> Dataflow:
+    """Return the flow with the bodies of the functions that it calls."""
+    return _inlined(flow, ())
+
+
+def _inlined(flow: Dataflow, within: tuple[GraphFunction, ...]) -> Dataflow:
+    return rewrite(flow, lambda node: _structured(node, within)) if flow.calls else flow
+
+
+def _structured(node: Node, within: tuple[GraphFunction, ...]) -> Node | None:
+    rule = node.definition.calls
+    if rule is None or any(v.dtype._is_ref_dtype for v in node.inputs):
+        return None
+    called = rule(node.origin)
+    if called is None:
+        return None
+    try:
+        parts = {name: _part(function, within) for name, function in called.parts.items()}
+    except Unraisable:
+        return None
+    attrs = {
+        "Tin": tuple(v.dtype for v in node.inputs),
+        "Tout": tuple(t.dtype for t in node.types),
+        **called.attrs,
+        **parts,
+    }
+    definition = with_effect(called.kind, effect_of(parts.values()))
+    return replace(node, definition=definition, attrs=attrs)
+
+
+def _part(function: GraphFunction, within: tuple[GraphFunction, ...]) -> Dataflow:
+    if function in within or function.attrs.get("_noinline"):
+        raise Unraisable(f"function '{function.name}' is not to be inlined")
+    flow = prune(function.outputs, function.targets, function.inputs)
+    if any(node.definition.effect is Effect.BLOCKS for node in flow.nodes):
+        raise Unraisable(f"function '{function.name}' may wait")
+    flow = raise_structure(_inlined(reread(flow), (*within, function)))
+    return replace(flow, targets=())

@@ -1,0 +1,62 @@
+"""The interface to the compiler, which may be absent. In: a Dataflow. Out: the same, with compiled
+regions as single nodes whose kernels are native code.
+
+The compiler's passes are single entries of the pipeline's list; without a compiler, or where one of
+them fails, they leave the flow as it is.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+from headrace._src.core.config import settings
+from headrace._src.graph.dataflow import Dataflow, Node
+
+__all__ = ["cluster", "find_compiler", "recompute", "rewrite"]
+
+_COMPILER = "headrace._src.compile.clusters.compile_passes"
+
+
+def rewrite(flow: Dataflow) -> Dataflow:
+    """Rewrite the flow to forms that the compiler profits from."""
+    return _run("rewrite", flow)
+
+
+def recompute(flow: Dataflow, limit: int) -> Dataflow:
+    """Recompute cheap values where clusters would need more than `limit` bytes."""
+    return _run("recompute", flow, limit)
+
+
+def cluster(flow: Dataflow, tell: Callable[[Node, str], None] | None = None) -> Dataflow:
+    """Compile what can be compiled; call `tell` with each node that isn't, and the reason."""
+    return _run("cluster", flow) if tell is None else _run("cluster", flow, tell)
+
+
+def _run(name: str, flow: Dataflow, *arguments: Any) -> Dataflow:
+    compiler = find_compiler()
+    if compiler is None:
+        return flow
+    try:
+        return getattr(compiler, name)(flow, *arguments)
+    except Exception as error:
+        if settings().verify:
+            raise
+        # A fault of the compiler costs speed, never a result.
+        logging.getLogger("headrace").warning("a step is not compiled: %s", error)
+        return flow
+
+
+@cache
+def find_compiler() -> ModuleType | None:
+    """Return the compiler's passes; None, with one line of notice, if a dependency is missing."""
+    try:
+        return import_module(_COMPILER)
+    except ImportError as error:
+        if error.name != _COMPILER:  # an installation without the compiler gives no notice
+            logging.getLogger("headrace").warning("steps are not compiled: %s", error)
+        return None

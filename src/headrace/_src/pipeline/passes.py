@@ -1,0 +1,235 @@
+"""The pipeline: one visible list of passes, and the functions that run its stages.
+
+In: fetches, targets, feeds and options. Out: a Program. With HEADRACE_VERIFY set (and always in
+tests) the verifier of each form runs after each pass.
+
+Stages, in order: `prepare` (once per plan: the operations that the step needs, and their devices),
+`raise` (if it calls functions, or has loops or branches), `read` and `optimise` (once per
+combination of feed shapes), `compile` or `interpret` (as pipeline.tiers decides), `finish`. A
+prepared step also has a generic program (`finish_as_is`), for shapes that are not specialised for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple
+
+from headrace._src.core.collector import without_collector
+from headrace._src.core.config import settings
+from headrace._src.core.progress import announced
+from headrace._src.devices.blocks import working_memory
+from headrace._src.devices.device import Device, local_devices
+from headrace._src.graph.dataflow import Dataflow, Node, map_parts
+from headrace._src.graph.operation import Operation, Tensor
+from headrace._src.graph.program import Program
+from headrace._src.graph.verify_flow import verify_dataflow, verify_program, verify_reads
+from headrace._src.optimize.common import merge_common
+from headrace._src.optimize.dead import remove_dead
+from headrace._src.optimize.fold import fold, hold_constants
+from headrace._src.optimize.inlining import inline
+from headrace._src.optimize.mixed_precision import mix_precision
+from headrace._src.optimize.pad_unique_rows import pad_rows
+from headrace._src.optimize.prune import prune
+from headrace._src.optimize.races import find_races
+from headrace._src.optimize.raising import raise_structure
+from headrace._src.optimize.reads import read_variables
+from headrace._src.optimize.reread_references import reread
+from headrace._src.optimize.simplify import simplify
+from headrace._src.optimize.specialise import specialise
+from headrace._src.optimize.states import verify_order
+from headrace._src.pipeline.clusters import cluster, recompute, rewrite
+from headrace._src.pipeline.long_loops import count_iterations
+from headrace._src.pipeline.reports import report_races
+from headrace._src.pipeline.schedule import schedule
+from headrace._src.place.constraints import Placement, place
+
+__all__ = ["PASSES", "Options", "compile_step", "finish", "finish_as_is", "optimise", "prepare"]
+
+Shape = tuple[int, ...] | None
+Watch = Callable[[str, Any], None]
+Tell = Callable[[Node, str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """A session's options for making programs.
+
+    placement: the devices of the operations of the session's graph. jit: when steps are compiled
+    (see pipeline.tiers). specialisations: for how many combinations of feed shapes a step is
+    optimised. memory: the limit in bytes for a cluster. check_numerics: whether every operation is
+    checked; steps are then run unoptimised. mixed: whether contractions compute in bfloat16 (None:
+    as the graph of the step says). watch: called with each pass's name and result. tell: called
+    with each node that is not compiled, and the reason.
+    """
+
+    devices: tuple[Device, ...] = field(default_factory=local_devices)
+    soft_placement: bool = False
+    placement: Placement | None = field(default=None, compare=False, repr=False)
+    jit: str = field(default_factory=lambda: settings().jit)
+    specialisations: int = field(default_factory=lambda: settings().specialisations)
+    memory: int = field(default_factory=working_memory)
+    check_numerics: bool = field(default_factory=lambda: settings().check_numerics)
+    mixed: bool | None = None
+    watch: Watch | None = field(default=None, compare=False, repr=False)
+    tell: Tell | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The request for a step, before any pass."""
+
+    fetches: tuple[Tensor, ...]
+    targets: tuple[Operation, ...]
+    feeds: tuple[Tensor, ...]
+
+
+class PipelinePass(NamedTuple):
+    """A step of the pipeline: a function of a form, and the verifier of the result.
+
+    inside: how it reaches the flows inside loops and branches. "parts first": it runs on each of
+    them, then on the flow around; "whole first": it is offered a loop as a whole, and then runs on
+    the parts of those that it left; "by itself": it handles them itself.
+    """
+
+    stage: str
+    name: str
+    run: Callable[[Any, Options], Any]
+    verify: Callable[[Any], None]
+    inside: Literal["parts first", "whole first", "by itself"] = "parts first"
+
+
+PASSES: list[PipelinePass] = [
+    PipelinePass(
+        "prepare", "prune", lambda r, o: prune(r.fetches, r.targets, r.feeds), verify_dataflow
+    ),
+    PipelinePass("prepare", "reread", lambda f, o: reread(f), verify_dataflow),
+    PipelinePass(
+        "prepare",
+        "place",
+        lambda f, o: place(f, o.devices, o.soft_placement, o.placement),
+        verify_dataflow,
+    ),
+    # Functions' bodies, loops and branches become nodes that hold steps.
+    PipelinePass("raise", "inline", lambda f, o: inline(f), verify_dataflow),
+    PipelinePass("raise", "raise", lambda f, o: raise_structure(f), verify_dataflow),
+    # Reads of variables become explicit; so do shapes, constants and the order of effects.
+    PipelinePass("read", "read", lambda f, o: read_variables(f), verify_reads),
+    PipelinePass("optimise", "specialise", lambda s, o: specialise(*s), verify_order),
+    # On request, contractions compute in 16 bits.
+    PipelinePass("optimise", "mix", lambda f, o: mix_precision(f) if o.mixed else f, verify_order),
+    PipelinePass("optimise", "fold", lambda f, o: fold(f), verify_order),
+    PipelinePass("optimise", "simplify", lambda f, o: simplify(f), verify_order),
+    PipelinePass("optimise", "pad", lambda f, o: pad_rows(f), verify_order),
+    PipelinePass("optimise", "common", lambda f, o: merge_common(f), verify_order),
+    PipelinePass("optimise", "dead", lambda f, o: remove_dead(f), verify_order),
+    # Regions become nodes of native code; without the compiler the flow stays as it is.
+    PipelinePass("compile", "rewrite", lambda f, o: rewrite(f), verify_order),
+    PipelinePass("compile", "merge", lambda f, o: merge_common(f), verify_order),
+    PipelinePass("compile", "recompute", lambda f, o: recompute(f, o.memory), verify_order),
+    PipelinePass(
+        "compile", "cluster", lambda f, o: cluster(f, o.tell), verify_order, "whole first"
+    ),
+    # Where the interpreter runs the step, loops are compiled once they are long.
+    PipelinePass(
+        "interpret",
+        "count",
+        lambda f, o: count_iterations(f, _compiling(o)),
+        verify_order,
+        "whole first",
+    ),
+    PipelinePass("finish", "schedule", lambda f, o: schedule(f), verify_program, "by itself"),
+]
+
+
+@without_collector
+def prepare(
+    fetches: Sequence[Tensor],
+    targets: Sequence[Operation],
+    feeds: Sequence[Tensor],
+    options: Options,
+) -> Dataflow:
+    """Return the operations that a step needs, on their devices."""
+    request = Request(tuple(fetches), tuple(targets), tuple(feeds))
+    step = _run("prepare", request, options)
+    report_races(find_races(step))
+    return step
+
+
+@without_collector
+def optimise(step: Dataflow, shapes: Sequence[Shape], options: Options) -> Dataflow:
+    """Return the step for feeds of these shapes (None: not known); Unraisable if its control flow
+    has no structured form.
+    """
+    if step.steers or step.calls:
+        step = _run("raise", step, options)
+    step = _run("read", step, options)
+    return _run("optimise", (step, shapes), options)
+
+
+def finish(flow: Dataflow, options: Options, compiled: bool = False) -> Program:
+    """Return the program of an optimised step, with native code if `compiled`."""
+    if compiled:
+        with announced("compiling a step"):
+            flow = _run("compile", flow, options)
+    elif options.jit == "auto":
+        flow = _run("interpret", flow, options)
+    return _run("finish", flow, options)
+
+
+def _compiling(options: Options) -> Callable[[Dataflow], Program]:
+    """Return the function that compiles a loop."""
+    return lambda flow: finish(flow, options, compiled=True)
+
+
+@without_collector
+def finish_as_is(step: Dataflow, options: Options) -> Program:
+    """Return the program of a prepared step that runs with any shapes."""
+    step = read_variables(hold_constants(step), ordered=True)
+    if settings().verify:
+        verify_reads(step)
+    unwatched = replace(options, watch=None)
+    return replace(_run("finish", step, unwatched), specialised=False)
+
+
+def compile_step(
+    fetches: Sequence[Tensor],
+    targets: Sequence[Operation],
+    feeds: Sequence[Tensor],
+    shapes: Sequence[Shape],
+    options: Options | None = None,
+    watch: Watch | None = None,
+) -> Program:
+    """Run every pass; call `watch` with each pass's name and result."""
+    options = replace(options or Options(), watch=watch)
+    step = prepare(fetches, targets, feeds, options)
+    flow = optimise(step, shapes, options)
+    return finish(flow, options, options.jit != "off")
+
+
+def _run(stage: str, form: Any, options: Options) -> Any:
+    for each in PASSES:
+        if each.stage == stage:
+            form = (
+                _deeply(each, form, options)
+                if isinstance(form, Dataflow)
+                else each.run(form, options)
+            )
+            if settings().verify:
+                each.verify(form)
+            if options.watch is not None:
+                options.watch(each.name, form)
+    return form
+
+
+def _deeply(each: PipelinePass, flow: Dataflow, options: Options) -> Any:
+    """Apply a pass to a flow and the flows inside its loops and branches, as `inside` says."""
+
+    def inside(flow: Dataflow) -> Dataflow:
+        return map_parts(flow, lambda part: _deeply(each, part, options))
+
+    if each.inside == "by itself":
+        return each.run(flow, options)
+    if each.inside == "whole first":
+        return inside(each.run(flow, options))
+    return each.run(inside(flow), options)

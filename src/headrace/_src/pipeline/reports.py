@@ -1,0 +1,33 @@
+"""Reports to users about their steps. In: the findings of a pass. Out: one warning for each."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from weakref import WeakSet
+
+from headrace._src.graph.operation import Operation, made_at
+from headrace._src.optimize.races import Race
+
+__all__ = ["report_races"]
+
+_told: WeakSet[Operation] = WeakSet()  # the writes that were reported
+
+
+def report_races(races: Sequence[Race]) -> None:
+    """Warn of variables that a step reads and writes in no order, once for each write."""
+    for variable, read, write in races:
+        if write in _told:
+            continue
+        _told.add(write)
+        first = "read" if read._id < write._id else "write"
+        logging.getLogger("headrace").warning(
+            "variable '%s' is read by '%s' and written by '%s' in one step, and nothing orders the "
+            "two. TensorFlow 1.15 takes either order; Headrace takes that of the program, in which "
+            "the %s comes first. Use tf.control_dependencies to choose one.%s",
+            variable[1],
+            read.name,
+            write.name,
+            first,
+            made_at(read, write),
+        )

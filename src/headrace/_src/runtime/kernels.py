@@ -1,0 +1,339 @@
+"""From a node to a function. In: a node or operation and a session's resources. Out: a callable on
+the values of its inputs.
+
+An op has a table of kernels for each type of device. The first one that can run here and does not
+decline its inputs computes the result; on a CPU the last is the NumPy kernel, and tests hold the
+others (oneDNN's) against it. Element-wise ops without others are run by generated code where their
+arrays are large (runtime.generated_kernels).
+
+A specialised program relies on variables having their declared shapes: the kernels that find the
+variables check it (ShapesChanged). With HEADRACE_VERIFY the results' shapes and types are checked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+from weakref import ref
+
+import numpy as np
+
+from headrace._src.core import errors
+from headrace._src.core.config import settings
+from headrace._src.core.dtypes import resource
+from headrace._src.core.tensor_shape import TensorShape
+from headrace._src.devices.pending import Pending
+from headrace._src.devices.resources import OPERATION_STATE, ResourceHandle, Resources, removals
+from headrace._src.devices.step_context import StepContext, current
+from headrace._src.devices.variable_state import VariableState
+from headrace._src.graph.dataflow import Node, ValueType, origin_of
+from headrace._src.graph.definition import HOST, Effect, bind_kernel
+from headrace._src.graph.operation import Operation, Tensor
+from headrace._src.graph.program import Program
+from headrace._src.runtime.generated_kernels import with_generated
+
+_BROADCAST = re.compile(
+    r"operands could not be broadcast together with (?:remapped )?shapes ((?:\([\d,]*\) ?)+).*"
+)
+
+__all__ = ["NodeContext", "ShapesChanged", "bind", "copy_of", "echo", "share", "take", "translate"]
+
+
+class ShapesChanged(Exception):
+    """A variable hasn't the shape that a specialised program was made for."""
+
+
+class NodeContext:
+    """What a kernel that asks for `ctx` gets: its operation, its device, and the session's state
+    there.
+    """
+
+    __slots__ = ("_bound", "_handle", "_make", "device", "op", "resources")
+
+    def __init__(self, op: Operation | Node, resources: Resources, make: Any = None) -> None:
+        self.op = op
+        self.resources = resources
+        self.device = resources.device(op.device)
+        self._make = make
+        self._handle: ResourceHandle | None = None  # the last one: most operations have one only
+        self._bound: dict[int, Callable[[list[Any]], list[Any]]] = {}
+
+    @property
+    def name(self) -> str:
+        """The operation's name; that of one in a function's body begins with the function's."""
+        label = getattr(getattr(origin_of(self.op), "graph", None), "label", "")
+        return f"{label}/{self.op.name}" if label else self.op.name
+
+    @property
+    def attrs(self) -> dict[str, Any]:
+        return self.op._attrs
+
+    @property
+    def step(self) -> StepContext | None:
+        """The step that runs in this thread."""
+        return current()
+
+    def bound(self, part: Program) -> Callable[[list[Any]], list[Any]]:
+        """The function that runs a part of a structured operation."""
+        found = self._bound.get(id(part))
+        if found is None:
+            found = self._bound[id(part)] = self._make(part)
+        return found
+
+    def call(self, function: Any, args: Sequence[Any]) -> list[Any]:
+        """The results of a function of the graph for these arguments."""
+        return self.resources.functions.call(function, args)
+
+    def gradient(self, function: Any) -> Any:
+        """The function that computes the gradients of another."""
+        return self.resources.functions.gradient(function)
+
+    def handle(self, container: str, name: str, kind: type) -> ResourceHandle:
+        """The handle of a piece of state on this device."""
+        found = self._handle
+        if found is None or (found.container, found.name, found.kind) != (container, name, kind):
+            found = self._handle = ResourceHandle(self.device.name, container, name, kind)
+        return found
+
+    def find(self, handle: ResourceHandle) -> Any:
+        """The state that a handle leads to; NotFoundError if it isn't there."""
+        return self.resources.find(handle)
+
+    def find_or_make(self, container: str, name: str, kind: type, make: Callable[[], Any]) -> Any:
+        """The state of that name on this device, made if there is none."""
+        return self.resources.get_or_create(self.device.name, container, name, kind, make)
+
+    def state(self, kind: type, make: Callable[[], Any]) -> Any:
+        """State of this very operation in this session, such as a random generator's counter."""
+        return self.resources.get_or_create("", "", OPERATION_STATE + self.name, kind, make)
+
+
+def bind(
+    op: Operation | Node,
+    resources: Resources,
+    make: Callable[[Program], Any] | None = None,
+    context_type: type[NodeContext] = NodeContext,
+    specialised: bool = False,
+    guarded: bool = True,
+) -> Callable[..., Any]:
+    """Return the function that runs `op` on the values of its inputs; `make` binds the programs
+    inside of a structured one, `context_type` is what its kernel gets as `ctx`. `specialised`:
+    whether the program that it belongs to relies on the node's types. `guarded`: whether one that
+    finds a variable checks that it has the shape which is relied on.
+    """
+    context = context_type(op, resources, make)
+    table = op.definition.table(context.device.type)
+    if not table:
+        raise errors.InvalidArgumentError(None, origin_of(op), _no_kernel(op, context.device.type))
+    run = bind_kernel(op, context, table[-1].run)
+    for kernel in reversed(table[:-1]):
+        run = _preferring(kernel.when, bind_kernel(op, context, kernel.run), run)
+    if len(table) == 1 and context.device.type == HOST and op.definition.lower is not None:
+        run = with_generated(op, run, specialised)
+    if specialised and isinstance(op, Node):
+        if guarded and not op.inputs:
+            run = _guarding(op, run, resources)
+        if settings().verify:
+            run = _checking(op, run)
+    return run
+
+
+def _guarding(node: Node, find: Callable[..., Any], resources: Resources) -> Callable[..., Any]:
+    """Check that the variable which a node finds has the shape that was relied on. One that was
+    found is kept in mind (not alive) until something is removed.
+    """
+    if len(node.types) != 1:
+        return find
+    (value,) = node.outputs
+    if value.dtype._is_ref_dtype:
+        shape, state_of = value.shape, _variable_or_none
+    elif value.dtype is resource and value._handle_data is not None:
+        shape, state_of = value._handle_data.shape, partial(_state_behind, resources)
+    else:
+        return find
+    if shape.sizes is None:
+        return find
+    sizes = shape.sizes
+    lasts = node.definition.effect is Effect.READS  # it isn't made anew for each step
+    known: tuple[Any, int] = _nothing, -1
+
+    def run() -> Any:
+        nonlocal known
+        reference, then = known
+        now = removals()
+        found = reference() if now == then else None
+        if found is None:
+            found = find()
+            if type(found) is VariableState and lasts:
+                known = ref(found), now
+        if type(found) is VariableState and found.sizes == sizes:
+            return found
+        state = state_of(found)
+        held = None if state is None else state.sizes
+        if held is not None and held != sizes and not shape.is_compatible_with(held):
+            raise ShapesChanged(f"{state!r} holds {held}")
+        return found
+
+    return run
+
+
+def _nothing() -> None:
+    """What a reference to nobody gives."""
+
+
+def _variable_or_none(found: Any) -> VariableState | None:
+    return found if isinstance(found, VariableState) else None  # older queues are references too
+
+
+def _state_behind(resources: Resources, handle: Any) -> VariableState | None:
+    return _variable_or_none(resources.peek(handle))
+
+
+def _checking(node: Node, run: Callable[..., Any]) -> Callable[..., Any]:
+    """Check that a kernel gives what the node's types say."""
+    several = len(node.types) > 1 or node.definition.schema.has_list_outputs
+
+    def checked(*values: Any) -> Any:
+        result = run(*values)
+        if isinstance(result, Pending):
+            return result
+        results = result if several else (result,) if node.types else ()
+        for value, expected in zip(results, node.types, strict=False):
+            if not _fits(value, expected):
+                raise RuntimeError(
+                    f"the kernel of {node.type} gave {np.asarray(value).dtype}"
+                    f"{list(np.shape(value))} where {expected} was expected"
+                )
+        return result
+
+    return checked
+
+
+def _fits(value: Any, expected: ValueType) -> bool:
+    if not isinstance(value, np.ndarray | np.generic):
+        return True  # references, handles, strings, and what only Python can hold
+    right = expected.shape.is_compatible_with(TensorShape.of(value.shape))
+    return right and value.dtype == expected.dtype.numpy
+
+
+def _preferring(
+    when: Callable[[], bool], preferred: Callable[..., Any], other: Callable[..., Any]
+) -> Callable[..., Any]:
+    """A kernel, and the one that gets what it declines."""
+
+    def run(*values: Any) -> Any:
+        if when():
+            result = preferred(*values)
+            if result is not NotImplemented:
+                return result
+        return other(*values)
+
+    return run
+
+
+def _no_kernel(op: Operation | Node, device_type: str) -> str:
+    return (
+        f"No OpKernel was registered to support Op '{op.type}' on a device of type {device_type}: "
+        f"operation {op.name}"
+    )
+
+
+def failure(
+    error: Exception,
+    op: Operation | Node,
+    inputs: Sequence[Any],
+    feeds: Sequence[tuple[Tensor, Any]],
+) -> errors.OpError:
+    """What a step raises when a kernel did: the kernel's error in TensorFlow's tree, with the
+    shapes of what the kernel got and of what the step was fed, and without our own frames.
+
+    Its cause is what a user's function raised, or a kernel's mistake of ours; a kernel's complaint
+    about its inputs is told by the message.
+    """
+    translated = translate(error, op)
+    if not isinstance(error, errors.OpError):
+        if inputs:
+            shown = ", ".join(_describe(t, v) for t, v in zip(_named(op), inputs, strict=True))
+            translated.add_detail(f"inputs: {shown}")
+        if feeds:
+            translated.add_detail(f"feeds: {', '.join(_describe(t, v) for t, v in feeds)}")
+        ours = isinstance(translated, errors.InternalError)
+        translated.__cause__ = error if ours else None
+    translated.__suppress_context__ = True
+    return translated.with_traceback(None)
+
+
+def _named(op: Operation | Node) -> Sequence[Any]:
+    """The inputs by the client's names, if the node reads what its operation would."""
+    origin = origin_of(op)
+    same = origin.definition is op.definition and len(origin._inputs) == len(op._inputs)
+    return origin._inputs if same else op._inputs
+
+
+def _describe(t: Any, value: Any) -> str:
+    shape = ",".join(map(str, np.shape(value))) if not isinstance(value, VariableState) else "?"
+    return f"{t.name} {t.dtype.base_dtype.name}[{shape}]"
+
+
+def translate(error: Exception, op: Operation | Node) -> errors.OpError:
+    """Turn what a kernel raised into an error of TensorFlow's tree that names the operation."""
+    op = origin_of(op)
+    if isinstance(error, errors.OpError):
+        if error.op is None:
+            error._op = op
+        return error
+    kind: Any
+    if isinstance(error, MemoryError):
+        kind = errors.ResourceExhaustedError
+    elif isinstance(error, NotImplementedError):
+        kind = errors.UnimplementedError
+    elif isinstance(error, ValueError | TypeError | IndexError | ArithmeticError | KeyError):
+        kind = errors.InvalidArgumentError
+    else:
+        kind = errors.InternalError
+    text = _BROADCAST.sub(_incompatible, str(error).strip())
+    return kind(None, op, f"{op.type} '{op.name}': {text}")
+
+
+def _incompatible(found: re.Match[str]) -> str:
+    """What TensorFlow says where NumPy can't broadcast two arrays."""
+    shapes = [shape.rstrip(",") for shape in re.findall(r"\(([\d,]*)\)", found[1])]
+    return f"Incompatible shapes: {' vs. '.join(f'[{shape}]' for shape in shapes)}"
+
+
+def take(slots: list[Any], index: int) -> Any:
+    """Return the value in a slot that nothing else holds (see Program.owned): it becomes the
+    caller's own.
+    """
+    value = slots[index]
+    if type(value) is np.ndarray and value.ndim and value.flags.writeable:
+        return value if value.dtype.names is None else copy_of(slots, index)
+    return copy_of(slots, index)
+
+
+def copy_of(slots: list[Any], index: int) -> Any:
+    """Return the value in a slot as the caller's own: a copy of an array, a scalar as NumPy's."""
+    value = slots[index]
+    if isinstance(value, VariableState):
+        value = value.read()
+    elif not isinstance(value, np.ndarray):
+        return value
+    elif value.dtype.names:  # quantized numbers, which leave as the integers that they hold
+        return np.array(value.view(value.dtype[0]))[()]
+    return np.array(value) if value.ndim else value[()]
+
+
+def share(slots: list[Any], index: int) -> Any:
+    """Return the value in a slot as it is: an array that others may hold, and nobody will write
+    while the caller does.
+    """
+    value = slots[index]
+    return value.read() if isinstance(value, VariableState) else value
+
+
+def echo(slots: list[Any], index: int) -> Any:
+    """Return a fed value to the caller: as in TensorFlow always an array, of any rank."""
+    value = slots[index]
+    return np.array(value) if isinstance(value, np.ndarray) else value

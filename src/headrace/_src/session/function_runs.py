@@ -1,0 +1,74 @@
+"""Functions at work: bodies as steps of their own. In: a Function and its arguments. Out: results.
+
+A function's body is prepared, specialised and compiled as a session's steps are, once per session.
+A call runs in the thread of its caller. Functions may call themselves, to a depth that Python's own
+stack allows with ease.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from headrace._src.core.errors import ResourceExhaustedError
+from headrace._src.core.locks import RLock
+from headrace._src.devices.resources import Resources
+from headrace._src.gradients.function_gradients import gradient_of
+from headrace._src.graph.graph_functions import GraphFunction
+from headrace._src.pipeline import Options, prepare
+from headrace._src.session.specialisations import Variants
+
+__all__ = ["FunctionRuns"]
+
+_DEEPEST = 30  # calls within calls, each some twenty frames of Python
+
+
+class FunctionRuns:
+    """The prepared functions of one session."""
+
+    def __init__(self, options: Callable[[], Options], resources: Resources) -> None:
+        self._options = options
+        self._resources = weakref.ref(resources)
+        self._prepared: weakref.WeakKeyDictionary[GraphFunction, Variants] = (
+            weakref.WeakKeyDictionary()
+        )
+        self._lock = RLock()
+        self._local = threading.local()
+
+    def call(self, function: GraphFunction, args: Sequence[Any]) -> list[Any]:
+        """Run the body of a function."""
+        variants = self._prepared.get(function) or self._prepare(function)
+        depth = getattr(self._local, "depth", 0)
+        if depth >= _DEEPEST:
+            raise ResourceExhaustedError(
+                None, None, f"function '{function.name}' is called {depth} calls deep"
+            )
+        self._local.depth = depth + 1
+        try:
+            return variants.run([_as_fed(a) for a in args])
+        finally:
+            self._local.depth = depth
+
+    def gradient(self, function: GraphFunction) -> GraphFunction:
+        """The function that computes the gradients of another."""
+        return gradient_of(function)
+
+    def _prepare(self, function: GraphFunction) -> Variants:
+        with self._lock:
+            found = self._prepared.get(function)
+            if found is None:
+                options = self._options()
+                step = prepare(function.outputs, function.targets, function.inputs, options)
+                resources = self._resources()
+                assert resources is not None
+                found = self._prepared[function] = Variants(step, options, resources)
+            return found
+
+
+def _as_fed(value: Any) -> Any:
+    """A kernel's value as a step is fed with it: strings as arrays."""
+    return np.array(value, object) if isinstance(value, bytes) else value

@@ -1,0 +1,508 @@
+"""Session: runs steps of a graph. In: fetches and feeds. Out: values.
+
+A session owns the state of its default container and a cache of plans: for each (fetches, feeds) it
+was asked for, the executables and how feeds go in and values come out. A hit costs a few
+microseconds; many threads may run at once.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from headrace._src.core import errors, nest, source
+from headrace._src.core.export import export
+from headrace._src.core.locks import Lock
+from headrace._src.devices.resources import Resources, reset_containers
+from headrace._src.graph import default
+from headrace._src.graph.graph import Graph
+from headrace._src.graph.operation import Operation, Tensor
+from headrace._src.ops.base.registration import load_plugins
+from headrace._src.pipeline import Options, prepare
+from headrace._src.place.constraints import Placement
+from headrace._src.runtime import Executable, ShapesChanged, Step
+from headrace._src.session import configuration, tracing
+from headrace._src.session.feeds import feed_array
+from headrace._src.session.fetches import FetchPlan, expand_feed, expand_partial_feed
+from headrace._src.session.function_runs import FunctionRuns
+from headrace._src.session.graph_growth_warning import GrowthWatch
+from headrace._src.session.partial_runs import PartialRun
+from headrace._src.session.process_config import default_config
+from headrace._src.session.specialisations import Variants
+from headrace._src.session.watching import timed, watch_step
+from headrace._src.variables.variable import Variable
+
+__all__ = ["BaseSession", "InteractiveSession", "Session"]
+
+Signature = tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]
+
+_SEQUENCES = (list, tuple)
+_MOST_PLANS = 1024  # A loop that makes new fetches must not keep every plan it ever needed.
+
+
+class _Plan:
+    """What a session keeps for one (fetches, feeds).
+
+    feeds: the tensors that are fed, in order. direct: whether they themselves are the keys of the
+    feed_dict. mutations: the graph's count of changes when the plan was made. runs: how often it
+    has run, where the session measures costs.
+    """
+
+    __slots__ = ("direct", "feeds", "fetches", "mutations", "rebuild", "run", "runs", "variants")
+
+    def __init__(
+        self,
+        variants: Variants,
+        feeds: tuple[Tensor, ...],
+        direct: bool,
+        fetches: FetchPlan,
+        mutations: int,
+    ) -> None:
+        self.variants = variants
+        watch = variants.watch
+        self.run = variants.run if watch is None else timed(variants.run, watch)
+        self.feeds = feeds
+        self.direct = direct
+        self.fetches = fetches
+        self.rebuild = fetches.rebuild
+        self.mutations = mutations
+        self.runs = 0
+
+
+class BaseSession:
+    """What all sessions share; see Session."""
+
+    def __init__(self, target: str = "", graph: Graph | None = None, config: Any = None) -> None:
+        _check_target(target)
+        load_plugins()
+        if graph is not None and not isinstance(graph, Graph):
+            raise TypeError(f"graph must be a tf.Graph, but got {type(graph)}")
+        self._graph = graph if graph is not None else default.get_default_graph()
+        if self._graph.executes:
+            raise RuntimeError(
+                "There is nothing to run here: operations have run as they were made. Use "
+                "tensor.numpy(), or a session of another graph: tf.Session(graph=graph)."
+            )
+        if config is None:
+            config = default_config()
+        self._options = configuration.options(config)
+        self._asked = asked = configuration.asked(config)
+        # Whether each run has a deadline, or its costs are measured.
+        self._watched = bool(asked.timeout or asked.cost_every)
+        self._placement: Placement | None = None
+        if not asked.place_pruned:
+            soft = self._options.soft_placement
+            self._placement = Placement(self._graph, self._options.devices, soft)
+        self._resources = self._new_resources()
+        self._plans: dict[Any, _Plan] = {}
+        self._expected: dict[Signature, list[Any]] = {}
+        self._lock = Lock()
+        self._growth = GrowthWatch()
+        self._partial: dict[str, PartialRun] = {}
+        self._closed = False
+        self._closed_at: Sequence[source.StackFrame] = ()
+
+    @property
+    def graph(self) -> Graph:
+        return self._graph
+
+    @property
+    def graph_def(self) -> Any:
+        return self._graph.as_graph_def(add_shapes=self._asked.infer_shapes)
+
+    @property
+    def sess_str(self) -> str:
+        return ""
+
+    def list_devices(self) -> list[tracing.DeviceAttributes]:
+        """Return the devices that operations of this session may be placed on."""
+        return [tracing.listed(device) for device in self._options.devices]
+
+    def close(self) -> None:
+        """Release the session's state; a closed session can't run. Steps of other threads that
+        wait or loop are cancelled, others end as if nothing had happened.
+        """
+        self._closed = True
+        self._closed_at = source.capture()
+        self._resources.close(errors.CancelledError(None, None, "the session was closed"))
+        self._plans.clear()
+        self._partial.clear()
+        self._resources = self._new_resources()
+
+    def _closed_error(self) -> RuntimeError:
+        closed = source.trail(self._closed_at, "closed at")
+        return RuntimeError(f"Attempted to use a closed Session.{source.here('used at')}{closed}")
+
+    def _new_resources(self) -> Resources:
+        resources = Resources(self._options.devices)
+        resources.functions = FunctionRuns(self._options_for_graph, resources)
+        return resources
+
+    def _repr_html_(self) -> str:
+        from headrace._src.session.session_html import session_html
+
+        return session_html(self)
+
+    def as_default(self) -> Any:
+        """Make this the session of `Tensor.eval` and `Operation.run` within a with-block."""
+        return default.push_session(self)
+
+    # -- Running -----------------------------------------------------------------------------------
+
+    def run(
+        self,
+        fetches: Any,
+        feed_dict: dict[Any, Any] | None = None,
+        options: Any = None,
+        run_metadata: Any = None,
+    ) -> Any:
+        """Run one step: everything that `fetches` need, given `feed_dict`; return values in the
+        nesting of `fetches`.
+        """
+        try:
+            key = (type(fetches), *fetches) if isinstance(fetches, _SEQUENCES) else fetches
+            key = (key, *feed_dict) if feed_dict else (key,)
+            plan = self._plans.get(key)
+        except TypeError:
+            key = plan = None
+        graph = self._graph
+        if plan is None or plan.mutations != graph.mutations or self._closed:
+            plan = self._plan_for(fetches, feed_dict, key)
+        growth = self._growth
+        if growth.version != len(graph._operations):
+            self._check_placement()
+            growth.grew(graph)
+        elif growth.streak:
+            growth.streak = 0
+        if not feed_dict:
+            values = []
+        elif plan.direct:
+            values = [feed_array(t, feed_dict[t]) for t in plan.feeds]
+        else:
+            expanded = self._expand(feed_dict)
+            values = [feed_array(t, expanded[t]) for t in plan.feeds]
+        try:
+            if options is not None or run_metadata is not None or self._watched:
+                results = self._run_watched(plan, values, options, run_metadata)
+            else:
+                results = plan.run(values)
+        except errors.OpError as error:
+            failed = error.with_traceback(None)  # what is below is ours; the message tells
+        else:
+            return plan.rebuild(results)
+        raise failed
+
+    def _plan_for(self, fetches: Any, feed_dict: dict[Any, Any] | None, key: Any) -> _Plan:
+        """Make the plan for these fetches and feeds, and keep it."""
+        if self._closed:
+            raise self._closed_error()
+        if self._graph.version == 0:
+            raise RuntimeError(
+                "The Session graph is empty.  Add operations to the graph before calling run()."
+            )
+        if feed_dict is not None and not hasattr(feed_dict, "items"):
+            kind = type(feed_dict).__name__
+            raise TypeError(f"input must be a dictionary: feed_dict is of type {kind}")
+        wanted = FetchPlan(self._graph, fetches)
+        feeds = tuple(self._expand(feed_dict or {}))
+        self._check_placement()
+        direct = all(isinstance(k, Tensor) for k in feed_dict or ())
+        exact = (*wanted.tensors, None, *wanted.targets, None, *feeds)
+        found = self._plans.get(exact)
+        if found is None or found.mutations != self._graph.mutations:
+            variants = self._prepare(wanted, feeds)
+        else:
+            variants = found.variants
+        plan = _Plan(variants, feeds, direct, wanted, self._graph.mutations)
+        with self._lock:
+            if self._closed:
+                return plan
+            if len(self._plans) >= _MOST_PLANS:
+                self._plans.clear()
+            self._plans[exact] = plan
+            if key is not None and _is_stable(key):
+                self._plans[key] = plan
+        return plan
+
+    def _prepare(self, wanted: FetchPlan, feeds: tuple[Tensor, ...]) -> Variants:
+        options = replace(self._options_for_graph(), placement=self._placement)
+        watch = watch_step(wanted.tensors, wanted.targets, feeds, options)
+        if watch is not None:
+            options = replace(options, watch=watch.passed, tell=watch.told)
+        step = prepare(wanted.tensors, wanted.targets, feeds, options)
+        if self._placement is not None:
+            self._placement.pin(step)
+        if self._asked.log_placement:
+            tracing.log_placement(step)
+        expected = self._expected.get(_signature(wanted, feeds), ())
+        return Variants(step, options, self._resources, expected, watch)
+
+    def _check_placement(self) -> None:
+        """Refuse a graph with an operation for which there is no device, whatever is run of it."""
+        if self._placement is not None:
+            with self._lock:
+                self._placement.extend()
+
+    def _options_for_graph(self) -> Options:
+        return configuration.options_for(self._options, self._graph)
+
+    def _look_at(self, tensors: Sequence[Tensor]) -> list[Any]:
+        """The values of tensors, as they are in variables where they are: not to be written."""
+        plan = self._plan_for(list(tensors), None, None)
+        return plan.rebuild(plan.variants.shared().run([]))
+
+    # -- Going on in another process (see session.resuming) ----------------------------------------
+
+    def _seen_steps(self) -> list[Any]:
+        """The steps that have run: the names of tensors, targets and feeds, and shapes of feeds."""
+        with self._lock:
+            plans = {id(plan.variants): plan for plan in self._plans.values()}.values()
+        seen = dict(self._expected)
+        for plan in plans:
+            seen[_signature(plan.fetches, plan.feeds)] = sorted(plan.variants.seen(), key=str)
+        return [[*signature, shapes] for signature, shapes in seen.items()]
+
+    def _expect_steps(self, steps: Iterable[Any]) -> None:
+        """Take steps as seen that another process has seen."""
+        for tensors, targets, feeds, shapes in steps:
+            known = {tuple(map(tuple, shape)) for shape in shapes}
+            self._expected[tuple(tensors), tuple(targets), tuple(feeds)] = sorted(known, key=str)
+
+    def _expand(self, feed_dict: dict[Any, Any]) -> dict[Tensor, Any]:
+        """Resolve the keys of a feed_dict to tensors of this graph."""
+        found: dict[Tensor, Any] = {}
+        for key, value in nest.flatten_dict_items(feed_dict).items():
+            try:
+                pairs = expand_feed(key, value)
+            except TypeError as error:
+                raise TypeError(f"Cannot interpret feed_dict key {key!r}: {error}") from None
+            for element, piece in pairs:
+                found[self._feed_tensor(element)] = piece
+        return found
+
+    def _feed_tensor(self, element: Any) -> Tensor:
+        try:
+            tensor = self._graph.as_graph_element(element, allow_operation=False)
+        except (TypeError, ValueError, KeyError) as error:
+            raise TypeError(f"Cannot interpret feed_dict key as Tensor: {error.args[0]}") from None
+        if not self._graph.is_feedable(tensor):
+            raise ValueError(f"Tensor {tensor} may not be fed.")
+        return tensor
+
+    def _run_watched(
+        self, plan: _Plan, values: list[Any], options: Any, metadata: Any
+    ) -> list[Any]:
+        """Run with a deadline or under observation."""
+        run = partial(self._run_with, plan, options=options, metadata=metadata)
+        watch = plan.variants.watch
+        return run(values) if watch is None else timed(run, watch)(values)
+
+    def _run_with(self, plan: _Plan, values: list[Any], options: Any, metadata: Any) -> list[Any]:
+        configuration.check_run(options, metadata)
+        timeout = self._asked.timeout
+        if options is not None:
+            timeout = options.timeout_in_ms or timeout
+        plan.runs += 1
+        recorder = tracing.recorder(options, metadata, self._asked.measures(plan.runs))
+        executable = plan.variants.choose(values)
+        # From here on: that a step is compiled in this run is not the program's fault.
+        deadline = time.monotonic() + timeout / 1e3 if timeout else None
+        try:
+            return self._observed(executable, values, deadline, recorder)
+        except ShapesChanged:
+            executable = plan.variants.despecialise()
+        return self._observed(executable, values, deadline, recorder)
+
+    def _observed(
+        self,
+        executable: Executable,
+        values: list[Any],
+        deadline: float | None,
+        recorder: tracing.TraceRecorder | None,
+    ) -> list[Any]:
+        observe = recorder.observe if recorder is not None and recorder.observes else None
+        step = Step(executable, deadline, observe)
+        with self._resources.running(step):
+            results = step.run(values)
+        if recorder is not None:
+            recorder.finish(executable.program, self._graph)
+        return results
+
+    def make_callable(
+        self, fetches: Any, feed_list: Sequence[Any] | None = None, accept_options: bool = False
+    ) -> Callable[..., Any]:
+        """Return a function that runs `fetches`; its arguments are the values of `feed_list`, in
+        order.
+        """
+        if feed_list is not None and not isinstance(feed_list, list | tuple):
+            raise TypeError("`feed_list` must be a list or tuple.")
+        keys = [self._feed_tensor(f) for f in feed_list or ()]
+        plan = self._plan_for(fetches, dict.fromkeys(keys), None)
+
+        def call(*values: Any, **kwargs: Any) -> Any:
+            if kwargs and not (accept_options and kwargs.keys() <= {"options", "run_metadata"}):
+                raise TypeError(f"unexpected arguments: {sorted(kwargs)}")
+            if len(values) != len(keys):
+                raise TypeError(f"this callable takes {len(keys)} values, not {len(values)}")
+            if self._closed:
+                raise self._closed_error()
+            arrays = list(map(feed_array, keys, values))
+            if kwargs:
+                got = self._run_watched(
+                    plan, arrays, kwargs.get("options"), kwargs.get("run_metadata")
+                )
+                return plan.rebuild(got)
+            return plan.rebuild(plan.run(arrays))
+
+        return call
+
+    # -- Partial runs ------------------------------------------------------------------------------
+
+    def partial_run_setup(self, fetches: Any, feeds: Sequence[Any] | None = None) -> str:
+        """Declare the fetches and feeds of a step that `partial_run` will advance piece by piece;
+        returns its handle.
+        """
+        tensors = [self._feed_tensor(e) for f in feeds or () for e in expand_partial_feed(f)]
+        plan = self._plan_for(fetches, dict.fromkeys(tensors), None)
+        if not (plan.fetches.tensors or plan.fetches.targets):
+            raise errors.InvalidArgumentError(
+                None, None, "Must specify at least one target to fetch or execute."
+            )
+        handle = f"partial_run_{id(plan)}_{len(self._partial)}_{time.monotonic_ns()}"
+        self._partial[handle] = PartialRun(plan)
+        return handle
+
+    def partial_run(
+        self, handle: str, fetches: Any, feed_dict: dict[Any, Any] | None = None
+    ) -> Any:
+        """Feed more of a partial run, and fetch what that allows."""
+        if self._closed:
+            raise self._closed_error()
+        run = self._partial.get(handle)
+        if run is None:
+            raise errors.InvalidArgumentError(
+                None,
+                None,
+                f"Must run 'setup' before performing partial runs: {handle!r} was never set up, or "
+                "has given all its fetches",
+            )
+        wanted = FetchPlan(self._graph, fetches)
+        values = {t: feed_array(t, v) for t, v in self._expand(feed_dict or {}).items()}
+        results = run.advance(wanted.tensors, wanted.targets, values)
+        if run.is_done():
+            self._partial.pop(handle, None)
+        return wanted.rebuild(results)
+
+    # -- Containers --------------------------------------------------------------------------------
+
+    @staticmethod
+    def reset(target: str, containers: Sequence[str] | None = None, config: Any = None) -> None:
+        """Forget the state in named containers of this process (all of them if none is named).
+
+        `config` says how to reach other targets than this process, and those are refused.
+        """
+        _check_target(target)
+        load_plugins()
+        if isinstance(containers, str):
+            raise TypeError("containers must be a list of names")
+        reset_containers(containers)
+
+
+def _signature(wanted: FetchPlan, feeds: Sequence[Tensor]) -> Signature:
+    """A step by the names of what it computes, runs and is fed with."""
+    return (
+        tuple(t.name for t in wanted.tensors),
+        tuple(op.name for op in wanted.targets),
+        tuple(t.name for t in feeds),
+    )
+
+
+def _is_stable(key: Any) -> bool:
+    """Whether equal keys always mean the same plan: every part is a graph element or a name."""
+    parts = key[0][1:] if isinstance(key[0], tuple) else key[:1]
+    return all(map(_is_element, parts)) and all(map(_is_element, nest.flatten(key[1:])))
+
+
+def _is_element(part: Any) -> bool:
+    return isinstance(part, Tensor | Operation | Variable | str)
+
+
+def _check_target(target: Any) -> None:
+    if not isinstance(target, str | bytes):
+        raise TypeError(f"target must be a string, but got {type(target)}")
+    target = target if isinstance(target, str) else target.decode()
+    if target.startswith("grpc://"):
+        raise errors.UnimplementedError(
+            None, None, f"sessions of other processes are not available: target {target!r}"
+        )
+    if target:
+        raise errors.NotFoundError(
+            None,
+            None,
+            f'No session factory registered for the given session options: {{target: "{target}"}} '
+            "Registered factories are {DIRECT_SESSION}.",
+        )
+
+
+@export("Session")
+class Session(BaseSession):
+    """Runs operations and evaluates tensors of a graph. As a context manager it's the default
+    session, and closes at the end.
+    """
+
+    _scopes: ExitStack | None = None  # what `with session:` has opened
+
+    def __enter__(self) -> Session:
+        if self._scopes is not None:
+            raise RuntimeError(
+                "Session context managers are not re-entrant. Use `Session.as_default()` if you "
+                "want to enter a session multiple times."
+            )
+        self._scopes = ExitStack()
+        self._scopes.callback(self.close)
+        self._scopes.enter_context(self._graph.as_default())
+        self._scopes.enter_context(self.as_default())
+        return self
+
+    def __exit__(self, *details: Any) -> None:
+        scopes, self._scopes = self._scopes, None
+        if scopes is not None:
+            scopes.__exit__(*details)
+
+
+@export("InteractiveSession")
+class InteractiveSession(BaseSession):
+    """A session that is the default from its making to its close, for shells and notebooks."""
+
+    _active = 0  # how many of the process aren't closed
+
+    def __init__(self, target: str = "", graph: Graph | None = None, config: Any = None) -> None:
+        super().__init__(target, graph, config)
+        self._placement = None  # people try things out: only what is run must have a device
+        if InteractiveSession._active:
+            warnings.warn(
+                "An interactive session is already active. This can cause out-of-memory errors in "
+                "some cases. You must explicitly call `InteractiveSession.close()` to release "
+                "resources held by the other session(s).",
+                stacklevel=2,
+            )
+        InteractiveSession._active += 1
+        self._entered_graph = graph is not None
+        if self._entered_graph:
+            default.graph_stack().append(self._graph)
+        default.session_stack().append(self)
+
+    def close(self) -> None:
+        if not self._closed:
+            InteractiveSession._active -= 1
+        super().close()
+        if self in default.session_stack():
+            default.session_stack().remove(self)
+        if self._entered_graph and self._graph in default.graph_stack():
+            default.graph_stack().remove(self._graph)
+            self._entered_graph = False

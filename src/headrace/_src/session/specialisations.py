@@ -1,0 +1,167 @@
+"""The executables of one plan. In: the values of the feeds. Out: the executable for their shapes.
+
+The first run with new shapes specialises the step, up to a limit per plan; past it, and after a
+variable was found to have another shape than was declared, the step runs as it is. Shapes that were
+seen before the program was restarted are `_expected`: they count, and are no news. A step that is
+to be compiled runs on the interpreter until then (see pipeline.tiers): it's in `_waiting` so long,
+and then, as all whose executable won't change any more, in `_settled`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from headrace._src.core import dtypes
+from headrace._src.core.locks import Lock
+from headrace._src.devices.resources import Resources
+from headrace._src.graph.dataflow import Dataflow
+from headrace._src.graph.operation import Tensor
+from headrace._src.optimize.raising import Unraisable
+from headrace._src.pipeline import Options, compile_at, finish, finish_as_is, optimise
+from headrace._src.runtime import Executable, ShapesChanged, guarded
+from headrace._src.session.watching import StepWatch
+
+__all__ = ["Variants"]
+
+Shapes = tuple[Any, ...]
+
+
+class Variants:
+    """The executables of a prepared step, by the shapes of its feeds."""
+
+    def __init__(
+        self,
+        step: Dataflow,
+        options: Options,
+        resources: Resources,
+        expected: Iterable[Shapes] = (),
+        watch: StepWatch | None = None,
+    ) -> None:
+        self.watch = watch
+        self._step = step
+        self._options = options
+        self._resources = resources
+        # Feeds whose shape a key must tell: of the others it's known, or they have none.
+        self._varying = tuple(
+            i
+            for i, feed in enumerate(step.feeds)
+            if _has_shape(feed.tensor) and not feed.tensor._shape.is_fully_defined()
+        )
+        self._settled: dict[Shapes, Executable] = {}
+        self._waiting: dict[Shapes, tuple[Dataflow, Executable]] = {}
+        self._as_is: Executable | None = None
+        self._shared: Executable | None = None
+        # Operations can be checked, and named, only where they are run one by one.
+        self._limit = 0 if options.check_numerics else options.specialisations
+        self._expected = set(expected)
+        self._lock = Lock()
+        self._compiling = threading.Lock()
+
+    def run(self, values: list[Any]) -> list[Any]:
+        """Run one step; the values of its fetches."""
+        key = tuple([values[i].shape for i in self._varying])
+        executable = self._settled.get(key)
+        if executable is None:
+            executable = self._settle(key, values)
+        try:
+            return executable.run(values)
+        except ShapesChanged:
+            executable = self.despecialise()
+        return executable.run(values)
+
+    def choose(self, values: list[Any]) -> Executable:
+        """The executable for these values."""
+        key = tuple([values[i].shape for i in self._varying])
+        return self._settled.get(key) or self._settle(key, values)
+
+    def seen(self) -> set[Shapes]:
+        """The shapes that the step has run with."""
+        with self._lock:
+            return self._expected | self._settled.keys() | self._waiting.keys()
+
+    def as_is(self) -> Executable:
+        """The executable for any values."""
+        if self._as_is is None:
+            program = finish_as_is(self._step, self._options)
+            guard = partial(guarded, self._resources) if self._options.check_numerics else None
+            self._as_is = Executable(program, self._resources, guard=guard)
+        return self._as_is
+
+    def shared(self) -> Executable:
+        """The executable whose results may be shared with variables: for looking at them."""
+        if self._shared is None:
+            program = finish_as_is(self._step, self._options)
+            self._shared = Executable(program, self._resources, sharing=True)
+        return self._shared
+
+    def despecialise(self) -> Executable:
+        """From now on run the step as it is; returns the executable that does."""
+        with self._lock:
+            self._limit = 0
+            self._settled.clear()
+            self._waiting.clear()
+        return self._fallback("a variable has another shape than was declared")
+
+    def _settle(self, key: Shapes, values: list[Any]) -> Executable:
+        """The executable for shapes that have none yet, or one that waits to be compiled."""
+        with self._lock:
+            if key in self._settled:
+                return self._settled[key]
+            waiting = self._waiting.get(key)
+            if waiting is None:
+                known = self._expected | self._settled.keys() | self._waiting.keys()
+                if len(known | {key}) > self._limit:
+                    limit = self._limit
+                    return self._fallback(f"it is specialised for {limit} shapes of feeds at most")
+                return self._first(key, values)
+        if not self._compiling.acquire(blocking=False):
+            return waiting[1]  # another thread compiles: this step need not wait for it
+        try:
+            executable = self._compiled(waiting[0])
+        finally:
+            self._compiling.release()
+        with self._lock:
+            if self._waiting.pop(key, None) is not None:
+                self._settled[key] = executable
+        return executable
+
+    def _first(self, key: Shapes, values: list[Any]) -> Executable:
+        shapes = [
+            np.shape(v) if _has_shape(feed.tensor) else None
+            for feed, v in zip(self._step.feeds, values, strict=True)
+        ]
+        try:
+            flow = optimise(self._step, shapes, self._options)
+        except Unraisable as error:
+            self._limit = 0  # control flow that only the primitives can express
+            return self._fallback(f"its control flow has no structured form: {error}")
+        when = compile_at(flow, self._options.jit)
+        if when is not None and key in self._expected:
+            when = 1
+        if when == 1:
+            self._settled[key] = executable = self._compiled(flow)
+            return executable
+        executable = Executable(finish(flow, self._options), self._resources)
+        if when is None:
+            self._settled[key] = executable
+        else:
+            self._waiting[key] = flow, executable
+        return executable
+
+    def _fallback(self, reason: str) -> Executable:
+        """The executable for any values, in the place of a better one."""
+        if self.watch is not None:
+            self.watch.runs_as_is(reason)
+        return self.as_is()
+
+    def _compiled(self, flow: Dataflow) -> Executable:
+        return Executable(finish(flow, self._options, compiled=True), self._resources)
+
+
+def _has_shape(t: Tensor) -> bool:
+    return t.dtype.base_dtype not in (dtypes.resource, dtypes.variant)

@@ -1,0 +1,146 @@
+"""What a session can tell about its steps: devices, placement, and RunMetadata."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from headrace._src.devices.device import Device, local_devices
+from headrace._src.graph.dataflow import Dataflow, Node, origin_of
+from headrace._src.graph.definition import HOST
+from headrace._src.graph.operation import Operation
+from headrace._src.graph.program import Program
+
+if TYPE_CHECKING:
+    from headrace._src.core import proto
+    from headrace._src.graph.graph import Graph
+
+__all__ = ["DeviceAttributes", "TraceRecorder", "listed", "log_placement", "recorder"]
+
+_TENSORFLOWS_CPU = 1 << 28  # the memory limit that TensorFlow states for every CPU
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceAttributes:
+    """What `Session.list_devices` says about a device."""
+
+    name: str
+    device_type: str
+    memory_limit_bytes: int
+    incarnation: int
+
+    def __repr__(self) -> str:
+        return (
+            f"_DeviceAttributes({self.name}, {self.device_type}, {self.memory_limit_bytes}, "
+            f"{self.incarnation})"
+        )
+
+
+def listed(device: Device) -> DeviceAttributes:
+    """What is said about a device of a session."""
+    limit = _TENSORFLOWS_CPU if device.type == HOST else device.allocator.limit
+    return DeviceAttributes(device.name, device.type, limit, device.incarnation)
+
+
+def _device_of(op: Operation | Node) -> str:
+    return op.device if isinstance(op, Node) and op.device else local_devices()[0].name
+
+
+def log_placement(step: Dataflow) -> None:
+    """Print where each operation of a prepared step goes."""
+    for node in step.nodes:
+        print(f"{node.name}: ({node.type}): {node.device}", file=sys.stderr)
+
+
+def recorder(options: Any, metadata: Any, costs: bool) -> TraceRecorder | None:
+    """The recorder of a run with these RunOptions, or None; `costs`: the run measures costs."""
+    if metadata is None:
+        return None
+    times = costs or (options is not None and options.trace_level > 0)
+    graphs = options is not None and options.output_partition_graphs
+    return TraceRecorder(metadata, times, graphs, costs)
+
+
+class TraceRecorder:
+    """Fills a RunMetadata: when each operation ran, what it cost, and the client's operations that
+    were run (in a specialised step constants aren't, nor what was found to be needless).
+    """
+
+    def __init__(
+        self, metadata: proto.RunMetadata, times: bool, graphs: bool, costs: bool = False
+    ) -> None:
+        self._metadata = metadata
+        self._times = times
+        self._graphs = graphs
+        self._costs = costs
+        self._events: list[tuple[Operation | Node, float, float, list[Any]]] = []
+
+    def observe(self, op: Operation | Node, start: float, end: float, outputs: list[Any]) -> None:
+        if self._times:
+            sizes = [(getattr(v, "shape", ()), getattr(v, "nbytes", 0)) for v in outputs]
+            self._events.append((op, start, end, sizes))
+
+    def finish(self, program: Program, graph: Graph) -> None:
+        """Write what was seen into the RunMetadata, in place of what it held."""
+        self._metadata.Clear()
+        if self._times:
+            self._write_times()
+        if self._costs:
+            self._write_costs()
+        if self._graphs:
+            from headrace._src.graph.graph_def import node_def
+
+            target = self._metadata.partition_graphs.add()
+            for instruction in program.instructions:
+                op = origin_of(instruction.op)
+                if isinstance(op, Operation) and op.type == instruction.op.type:
+                    target.node.append(node_def(op))
+            target.versions.CopyFrom(graph.graph_def_versions)
+
+    @property
+    def observes(self) -> bool:
+        """Whether it must see the operations as they run."""
+        return self._times
+
+    def _write_costs(self) -> None:
+        graph = self._metadata.cost_graph
+        graph.SetInParent()  # also where nothing had to run, since all was known
+        number = {id(op): i for i, (op, *_) in enumerate(self._events)}
+        for i, (op, start, end, outputs) in enumerate(self._events):
+            node = graph.node.add()
+            node.name, node.device, node.id = op.name, _device_of(op), i
+            node.compute_cost = node.compute_time = int((end - start) * 1e6)
+            for t in op._inputs:
+                if id(t.op) in number:
+                    node.input_info.add(
+                        preceding_node=number[id(t.op)], preceding_port=t.value_index
+                    )
+            for t, (shape, nbytes) in zip(op._outputs, outputs, strict=False):
+                output: Any = node.output_info.add()
+                output.size, output.alias_input_port = int(nbytes), -1
+                output.dtype = t.dtype.base_dtype.enum
+                for size in shape:
+                    output.shape.dim.add().size = size
+
+    def _write_times(self) -> None:
+        first = local_devices()[0].name
+        devices = dict.fromkeys([first, *(_device_of(op) for op, *_ in self._events)])
+        by_device = {d: self._metadata.step_stats.dev_stats.add(device=d) for d in devices}
+        for op, start, end, outputs in self._events:
+            node = by_device[_device_of(op)].node_stats.add()
+            node.node_name = op.name
+            node.all_start_micros = int(start * 1e6)
+            node.op_end_rel_micros = int((end - start) * 1e6)
+            node.all_end_rel_micros = node.op_end_rel_micros
+            inputs = ", ".join(t.op.name for t in op._inputs)
+            node.timeline_label = f"{op.name} = {op.type}({inputs})"
+            for i, (shape, nbytes) in enumerate(outputs):
+                output = node.output.add()
+                output.slot = i
+                description: Any = output.tensor_description
+                description.dtype = op._outputs[i].dtype.base_dtype.enum
+                for size in shape:
+                    description.shape.dim.add().size = size
+                description.allocation_description.requested_bytes = int(nbytes)
+                description.allocation_description.allocator_name = "cpu"

@@ -1,0 +1,6 @@
+"""Event files, from which TensorBoard reads summaries. In: Events. Out: record files, written by a
+background thread; and Events read back from such files.
+"""
+
+from headrace._src.summary import event_reader as reader
+from headrace._src.summary import writer

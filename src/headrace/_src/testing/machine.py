@@ -1,0 +1,55 @@
+"""Questions of tests about the machine, and how tests are run."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+import shutil
+import tempfile
+from typing import Any
+
+from absl.testing import absltest
+
+from headrace._src.core.export import export
+
+__all__ = ["get_temp_dir", "is_gpu_available", "main"]
+
+
+@export("test.main")
+def main(argv: list[str] | None = None) -> Any:
+    """Run the tests of the program, and exit."""
+    return absltest.main(argv=argv)
+
+
+@export("test.get_temp_dir")
+@functools.cache
+def get_temp_dir() -> str:
+    """Return a directory for this process's test files, which is removed at exit."""
+    parent = absltest.get_default_test_tmpdir()
+    os.makedirs(parent, exist_ok=True)
+    made = tempfile.mkdtemp(dir=parent)
+    atexit.register(shutil.rmtree, made, ignore_errors=True)
+    return made
+
+
+@export("test.is_gpu_available")
+def is_gpu_available(
+    cuda_only: bool = False, min_cuda_compute_capability: tuple[int, int] | None = None
+) -> bool:
+    """Return whether there is a GPU with these properties: always False, since Headrace uses
+    none.
+    """
+    return False
+
+
+@export("test.gpu_device_name")
+def gpu_device_name() -> str:
+    """Return the name of a GPU; empty, since there is none."""
+    return ""
+
+
+@export("test.is_built_with_cuda", "test.is_built_with_rocm", "test.is_built_with_gpu_support")
+def is_built_with_gpu_support() -> bool:
+    """Return whether operations can run on a GPU: always False in Headrace."""
+    return False

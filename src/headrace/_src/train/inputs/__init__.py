@@ -1,0 +1,1 @@
+"""Input producers, batches and queue runners."""

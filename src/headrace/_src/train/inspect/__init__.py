@@ -1,0 +1,1 @@
+"""Looking at models: parameters, magnitudes, comparisons of programs, hyper-parameters."""

@@ -1,0 +1,1 @@
+"""Optimizers, schedules, averages, loss scaling and gradient accumulation."""

@@ -1,0 +1,1 @@
+"""Savers, checkpoints by objects, SavedModels and frozen graphs."""

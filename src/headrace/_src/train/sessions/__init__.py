@@ -1,0 +1,1 @@
+"""Sessions that train: coordinators, hooks, monitored sessions, supervisors."""

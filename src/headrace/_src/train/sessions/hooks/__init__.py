@@ -1,0 +1,4 @@
+"""Hooks for monitored sessions: save, stop, log, count, summarise, feed, profile."""
+
+from headrace._src.train.sessions.hooks import counting, feeding, logs, profiling, saving, stopping
+from headrace._src.train.sessions.hooks import summary_hooks as summaries

@@ -1,5 +1,0 @@
-"""Sessions: from fetches and feeds to a step."""
-
-from headrace.session.session import InteractiveSession, Session
-
-__all__ = ["InteractiveSession", "Session"]

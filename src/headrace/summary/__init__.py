@@ -1,6 +1,0 @@
-"""Event files, from which TensorBoard reads summaries. In: Events. Out: record files, written by a
-background thread; and Events read back from such files.
-"""
-
-from headrace.summary import reader as reader
-from headrace.summary import writer as writer
