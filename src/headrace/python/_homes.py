@@ -88,12 +88,16 @@ HOMES = {
         "headrace._src.variables.moving_average:assign_moving_average"
     ),
     "training.saving.saveable_object.SaveSpec": "headrace._src.train.saving.saveables:SaveSpec",
-    "training.saving.saveable_object.SaveableObject": "headrace._src.train.saving.saveables:SaveableObject",
+    "training.saving.saveable_object.SaveableObject": (
+        "headrace._src.train.saving.saveables:SaveableObject"
+    ),
     "training.slot_creator.create_slot": "headrace._src.train.optimizers.slots:create_slot",
     "training.slot_creator.create_slot_with_initializer": (
         "headrace._src.train.optimizers.slots:create_slot_with_initializer"
     ),
-    "training.slot_creator.create_zeros_slot": "headrace._src.train.optimizers.slots:create_zeros_slot",
+    "training.slot_creator.create_zeros_slot": (
+        "headrace._src.train.optimizers.slots:create_zeros_slot"
+    ),
     "util.deprecation._PRINT_DEPRECATION_WARNINGS": (
         "headrace.python._deprecation:PRINT_DEPRECATION_WARNINGS"
     ),

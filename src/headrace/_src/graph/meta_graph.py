@@ -18,6 +18,7 @@ from headrace._src.core import proto
 from headrace._src.core.errors import UnimplementedError
 from headrace._src.core.export import export
 from headrace._src.core.versions_and_text import VERSION
+from headrace._src.graph import context_protos as context_protos  # how contexts are written
 from headrace._src.graph.default import get_default_graph
 from headrace._src.graph.graph import Graph
 from headrace._src.graph.graph_def import graph_def as as_graph_def

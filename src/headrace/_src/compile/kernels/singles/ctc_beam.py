@@ -145,7 +145,7 @@ class _Search:
         self._finish(b)
 
     def _say(self, logits: Reg) -> Reg:
-        """Write the classes' log probabilities, rounded as ops.nn.ctc_search does; return the norm."""
+        """Write the classes' log probabilities, rounded as in ops.nn.ctc_search; return the norm."""
         f = self.f
 
         def logit(i: Operand) -> Reg:
