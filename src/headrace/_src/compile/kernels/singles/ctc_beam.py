@@ -145,7 +145,9 @@ class _Search:
         self._finish(b)
 
     def _say(self, logits: Reg) -> Reg:
-        """Write the classes' log probabilities, rounded as in ops.nn.ctc_search; return the norm."""
+        """Write the classes' log probabilities, rounded as in ops.nn.ctc_search; return the
+        logarithm of their sum.
+        """
         f = self.f
 
         def logit(i: Operand) -> Reg:
