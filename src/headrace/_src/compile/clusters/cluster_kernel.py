@@ -51,7 +51,7 @@ from headrace._src.devices.target import Target, host
 from headrace._src.devices.variable_state import VariableState, in_order, new_memory
 from headrace._src.graph.control_roles import DEAD
 from headrace._src.graph.dataflow import Dataflow, Node
-from headrace._src.graph.definition import Effect, bind_kernel
+from headrace._src.graph.definition import Effect, asks_for_step, bind_kernel
 from headrace._src.lowering.rules import Update
 from headrace._src.ops.control.loops_and_branches import Structure
 
@@ -95,7 +95,6 @@ class Compiled:
     """A region's native code with everything that a run must check and allocate."""
 
     is_silent = True  # NumPy does no arithmetic here, so it has no overflow to report
-    asks_for = ("ctx",)
 
     def __init__(self, region: Region, plan: Plan) -> None:
         self.plan = plan
@@ -105,6 +104,8 @@ class Compiled:
         where = find_device(device) if device else None
         self._cluster = NativeCluster(plan, limits=limits, device=where)
         self.has_loops = plan.has_loops
+        # Where it falls back to the nodes' own kernels, these may ask for the step.
+        self.asks_for = ("ctx", "step") if any(map(asks_for_step, region.nodes)) else ("ctx",)
         self._inputs = [_expected(v) for v in region.inputs]
         self._outputs = [_allocation(*_expected(v)) for v in region.outputs]
         self._variables = _variables(region)
@@ -128,7 +129,7 @@ class Compiled:
         """What was compiled."""
         return self._region
 
-    def __call__(self, values: Sequence[Any], *, ctx: Any) -> list[Any]:
+    def __call__(self, values: Sequence[Any], *, ctx: Any, step: Any = None) -> list[Any]:
         # The driver checks arrays, in nanoseconds.
         inputs = [
             v if type(v) is np.ndarray else _checked(v, *expected)
