@@ -72,7 +72,7 @@ class Executable:
         if guard is not None:
             self.kernels = list(map(guard, program.instructions, self.kernels))
         self._watched = with_python_calls(program, self.kernels, resources)
-        plain = not (program.is_dynamic or program.has_loops)
+        plain = not (program.is_dynamic or program.has_loops or program.asks_for_step)
         self._silent = plain and all(map(_is_silent, program.instructions))
         self._inner = inner
         self._asks = program.asks_for_step
