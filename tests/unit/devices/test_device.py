@@ -47,7 +47,7 @@ def test_links_have_costs():
 
 def test_the_allocator_counts_and_refuses():
     allocator = Device(f"{CPU}7", memory_limit=10_000_000).allocator
-    small, large = allocator.block(1000), allocator.copy(np.ones(1_000_000, np.float32))
+    small, large = allocator.block(1000), allocator.block(4_000_000)
     found = allocator.statistics()
     assert (found.in_use, found.peak, found.largest) == (4_001_000, 4_001_000, 4_000_000)
     assert (found.allocations, found.limit) == (2, 10_000_000)
@@ -190,3 +190,21 @@ def test_compiled_steps_work_in_their_devices_memory(graph):
         session.run(y, {x: np.eye(512, dtype=np.float32)})
         after = find_device(f"{CPU}1").allocator.statistics()
     assert after.allocations > before.allocations or not available()
+
+
+@pytest.mark.parametrize("resource", [False, True])
+def test_variables_are_in_their_devices_memory(graph, resource):
+    with tf.device("/cpu:1"):
+        v = tf.get_variable("v", initializer=np.ones(50_000, np.float32), use_resource=resource)
+    update = tf.assign_add(v, np.ones(50_000, np.float32))
+    allocator = find_device(f"{CPU}1").allocator
+    gc.collect()
+    before = allocator.statistics().in_use
+    with two_cpus(graph) as session:
+        session.run(v.initializer)
+        for _ in range(4):
+            session.run(update)
+        gc.collect()
+        assert allocator.statistics().in_use == before + 200_000
+    gc.collect()
+    assert allocator.statistics().in_use == before

@@ -42,30 +42,32 @@ class Allocator:
 
     def block(self, size: int) -> np.ndarray:
         """`size` bytes, not initialised, aligned; MemoryError beyond the limit."""
-        with self._lock:
-            in_use = self._in_use + size
-            if self._limit is not None and in_use > self._limit:
-                raise MemoryError(
-                    f"OOM: {size:,} bytes are asked for, {self._in_use:,} of the device's "
-                    f"{self._limit:,} are in use"
-                )
+        self._check(size)
         memory = block(size)
+        self.count(memory)
+        return memory
+
+    def count(self, array: np.ndarray) -> None:
+        """Count an array that is the first of its memory, as long as a view of it lives;
+        MemoryError beyond the limit.
+        """
+        size = array.nbytes
+        self._check(size)
         with self._lock:
             self._in_use += size
             self._peak = max(self._peak, self._in_use)
             self._largest = max(self._largest, size)
             self._count += 1
         # All that views this memory holds its base.
-        weakref.finalize(memory.base, self._freed, size).atexit = False
-        return memory
+        owner = array if array.base is None else array.base
+        weakref.finalize(owner, self._freed, size).atexit = False
 
-    def copy(self, value: np.ndarray) -> np.ndarray:
-        """A row-major copy of an array in a block of its own."""
-        if value.dtype.hasobject or not value.size:
-            return np.array(value, order="C")
-        copy = self.block(value.nbytes).view(value.dtype).reshape(value.shape)
-        np.copyto(copy, value)
-        return copy
+    def _check(self, size: int) -> None:
+        if self._limit is not None and self._in_use + size > self._limit:
+            raise MemoryError(
+                f"OOM: {size:,} bytes are asked for, {self._in_use:,} of the device's "
+                f"{self._limit:,} are in use"
+            )
 
     def _freed(self, size: int) -> None:
         with self._lock:

@@ -23,6 +23,7 @@ from headrace._src.core.dtypes import DType
 from headrace._src.core.errors import FailedPreconditionError
 from headrace._src.core.locks import RLock
 from headrace._src.core.tensor_shape import TensorShape
+from headrace._src.devices.allocator import Allocator
 from headrace._src.devices.blocks import empty_block
 from headrace._src.devices.resumable import Resumable
 
@@ -72,6 +73,7 @@ class VariableState(Resumable):
 
     __slots__ = (
         "__weakref__",
+        "_allocator",  # of the device whose memory it takes
         "_lender",  # a read-only view of the memory, which makes those that are lent
         "_lent",  # what readers get; None after an update
         "_own",  # the value, writable: for whoever holds the lock
@@ -82,7 +84,10 @@ class VariableState(Resumable):
         "sizes",
     )
 
-    def __init__(self, name: str, dtype: DType, shape: TensorShape) -> None:
+    def __init__(
+        self, name: str, dtype: DType, shape: TensorShape, allocator: Allocator | None = None
+    ) -> None:
+        self._allocator = allocator
         self.name = name
         self.dtype = dtype
         self.shape = shape
@@ -183,6 +188,8 @@ class VariableState(Resumable):
         storage = value.base
         if type(storage) is not _Storage:
             raise TypeError("a variable adopts no memory that others may hold")
+        if self._allocator is not None:
+            self._allocator.count(storage)
         lender = storage.view()
         lender.setflags(write=False)
         with self.lock:

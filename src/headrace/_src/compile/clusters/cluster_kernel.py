@@ -321,7 +321,12 @@ class _Variable:
             reference.container,
             reference.name,
             VariableState,
-            lambda: VariableState(reference.name, as_dtype(self.dtype), TensorShape(None)),
+            lambda: VariableState(
+                reference.name,
+                as_dtype(self.dtype),
+                TensorShape(None),
+                ctx.resources.device(reference.device).allocator,
+            ),
         )
 
     def blank(self) -> VariableState:

@@ -385,7 +385,9 @@ def _assign_kernel(handle, value, *, ctx, dtype):
         handle.container,
         handle.name,
         VariableState,
-        lambda: VariableState(handle.name, dtype, infer.UNKNOWN),
+        lambda: VariableState(
+            handle.name, dtype, infer.UNKNOWN, ctx.resources.device(handle.device).allocator
+        ),
     )
     _check_dtype(state, dtype, "assign")
     state.assign(value)
