@@ -174,7 +174,7 @@ def test_a_missing_llvmlite_is_said_once():
 import sys
 sys.modules["llvmlite"] = None
 import headrace
-from headrace._src.compile import native
+from headrace._src.compile.native import machine_code as native
 print(native.available(), native.available())
 """
     child = process.start(code)

@@ -11,7 +11,8 @@ import pytest
 import headrace as tf
 from tests.unit.compile.steps import session
 
-OURS = tuple(str(Path(tf.__file__).parent / r) for r in ("session", "runtime", "graph", "compile"))
+ROOMS = Path(tf.__file__).parent / "_src"
+OURS = tuple(str(ROOMS / room) for room in ("session", "runtime", "graph", "compile"))
 CHECKS = "kernels.py"  # where results are checked, which is done in tests only
 
 

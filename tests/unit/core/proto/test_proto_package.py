@@ -43,6 +43,6 @@ def test_unknown_name():
 @pytest.mark.parametrize("name", proto.__all__)
 def test_names_do_not_collide_with_tensorflow(name):
     descriptor = getattr(proto, name).DESCRIPTOR
-    assert descriptor.file.name.startswith("headrace/core/proto/")
+    assert descriptor.file.name.startswith("headrace/_src/core/proto/")
     package = "headrace.error" if name == "Code" else "headrace"
     assert descriptor.full_name == f"{package}.{name}"

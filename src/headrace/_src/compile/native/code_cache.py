@@ -31,6 +31,7 @@ from typing import Any
 from headrace._src.core.config import settings
 from headrace._src.core.locks import Lock
 from headrace._src.devices.target import host
+from headrace._src.lowering import pointwise
 
 __all__ = ["CacheDirectory", "key", "recall", "remember", "store"]
 
@@ -181,10 +182,10 @@ def _circumstances() -> bytes:
     target = host()
     processor = (target.triple, target.cpu, target.features, target.model)
     digest.update(repr((processor, llvmlite.__version__, llvm.llvm_version_info)).encode())
-    here = Path(__file__).parent
+    compiler = Path(__file__).parent.parent
     # Reading half a megabyte takes 2 ms; dates of files say less and differ between installations.
     try:
-        for path in [*sorted(here.rglob("*.py")), here.parent / "graph" / "pointwise.py"]:
+        for path in [*sorted(compiler.rglob("*.py")), Path(pointwise.__file__)]:
             digest.update(path.name.encode() + b"\0" + path.read_bytes())
     except OSError:  # no sources to read: what this process makes is of use to itself alone
         digest.update(os.urandom(20))

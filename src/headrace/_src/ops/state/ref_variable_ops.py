@@ -69,9 +69,6 @@ def _variable_kernel(*, ctx, shape, dtype, container, shared_name):
         name,
         VariableState,
         lambda: VariableState(name, dtype, shape, ctx.device.allocator),
-        name,
-        VariableState,
-        lambda: VariableState(name, dtype, shape, ctx.device.allocator),
     )
     if found.dtype is not dtype or not (
         found.shape is shape or found.shape.is_compatible_with(shape)
