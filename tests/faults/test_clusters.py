@@ -79,10 +79,8 @@ class TestCache:
         together = [process.start(self.CODE, HEADRACE_CACHE=str(directory)) for _ in range(3)]
         assert [process.finish(p) for p in together] == ["done"] * 3
         assert not [p for p in objects(directory) if p.name.startswith(".")]
-        code = (
-            "from headrace._src.compile.native import machine_code as native\nnative.generate = None\n"
-            + self.CODE
-        )
+        code = "from headrace._src.compile.native import machine_code\n"
+        code += "machine_code.generate = None\n" + self.CODE
         assert process.run(code, HEADRACE_CACHE=str(directory)) == "done"
 
     @pytest.mark.parametrize("where", ["/dev/null/cache", "/proc/cache", "off"])
