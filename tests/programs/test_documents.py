@@ -160,6 +160,7 @@ def test_the_forms_of_the_architecture(tmp_path):
     build, _, loop, *_ = blocks("docs/control_flow.md", "python")
     looping = build + loop + "\nfor form in forms.values():\n    print(form)\n"
     printed = {line.strip() for line in (explained + run("-c", looping)).splitlines()}
-    shown = {line for text in blocks("ARCHITECTURE.md", "text") for line in text.splitlines()}
+    texts = blocks("ARCHITECTURE.md", "text") + blocks("docs/internals.md", "text")
+    shown = {line for text in texts for line in text.splitlines()}
     assert len(shown) > 20
     assert {line.strip() for line in shown if line.strip() != "…"} <= printed
