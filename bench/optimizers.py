@@ -68,10 +68,10 @@ class Worker:
 def bandwidth() -> float:
     """Bytes per second that the memory gives and takes at best."""
     sys.path.insert(0, str(HERE.parent / "src"))
-    from headrace._src.compile.native import roofs as measure
+    from headrace._src.compile.native import roofs
     from headrace._src.devices.openmp import thread_count
 
-    return measure.bandwidth(thread_count())
+    return roofs.bandwidth(thread_count())
 
 
 def main() -> int:

@@ -92,14 +92,14 @@ def with_headrace():
 def with_fma():
     import numpy as np
 
-    from headrace._src.compile.native import machine_code as native
+    from headrace._src.compile.native import machine_code
     from headrace._src.compile.native.roofs import MultiplyAdd
     from headrace._src.devices.target import host
 
     lanes = host().lanes()
     rounds = flops() // (2 * 12 * lanes * THREADS)
-    y = native.aligned(4 * lanes * (THREADS + 1), np.float32)
-    return native.prepared_kernel(MultiplyAdd(rounds, 12, lanes), [y], THREADS)
+    y = machine_code.aligned(4 * lanes * (THREADS + 1), np.float32)
+    return machine_code.prepared_kernel(MultiplyAdd(rounds, 12, lanes), [y], THREADS)
 
 
 def main():

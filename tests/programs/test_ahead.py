@@ -19,7 +19,7 @@ from headrace._src.cli import main
 from headrace._src.compile.ahead import ARCHITECTURES, Artifact, target_for
 from headrace._src.compile.ahead.elf import Elf
 from headrace._src.compile.ahead.model import read_model
-from headrace._src.compile.native import machine_code as native
+from headrace._src.compile.native import machine_code
 from headrace._src.core import proto
 from headrace._src.graph.graph_io import write_message
 from headrace._src.pipeline.ahead import compile_model
@@ -235,7 +235,7 @@ def test_mistakes_are_told(model_file, tmp_path, monkeypatch, options, message):
 
 
 def test_without_llvm(model_file, tmp_path, monkeypatch):
-    monkeypatch.setattr(native, "why_not", lambda: "llvmlite is missing")
+    monkeypatch.setattr(machine_code, "why_not", lambda: "llvmlite is missing")
     done = run_command(model_file, "--target", "x86_64", "-o", tmp_path / "out.o")
     assert (done.exit_code, done.output) == (1, "Error: llvmlite is missing\n")
 

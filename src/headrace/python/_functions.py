@@ -175,9 +175,9 @@ def _refuse_composite(function: str, values: Sequence[Any]) -> None:
 
 def with_dependencies(dependencies: Any, output_tensor: Any, name: str | None = None) -> Any:
     """Return `output_tensor`, available only after `dependencies` have run."""
-    from headrace._src.ops.control import grouping as control
+    from headrace._src.ops.control import grouping
 
-    return control.with_dependencies(dependencies, output_tensor, name)
+    return grouping.with_dependencies(dependencies, output_tensor, name)
 
 
 def index_to_string_table_from_tensor(

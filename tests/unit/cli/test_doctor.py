@@ -4,8 +4,7 @@ import pytest
 from click.testing import CliRunner
 
 from headrace._src.cli import doctor, main
-from headrace._src.compile.native import code_cache as cache
-from headrace._src.compile.native import machine_code as native
+from headrace._src.compile.native import code_cache, machine_code
 from headrace._src.compile.native.code_cache import CacheDirectory
 from headrace._src.devices import onednn, openmp
 
@@ -13,8 +12,8 @@ from headrace._src.devices import onednn, openmp
 @pytest.fixture(autouse=True)
 def healthy(monkeypatch, tmp_path):
     store = CacheDirectory(tmp_path, 2**20)
-    monkeypatch.setattr(cache, "store", lambda: store)
-    for module in (native, openmp, onednn):
+    monkeypatch.setattr(code_cache, "store", lambda: store)
+    for module in (machine_code, openmp, onednn):
         monkeypatch.setattr(module, "why_not", lambda: None)
     return store
 
@@ -32,7 +31,7 @@ def test_all_is_well(healthy):
     assert "!!" not in result.output
 
 
-@pytest.mark.parametrize("module", [native, openmp])
+@pytest.mark.parametrize("module", [machine_code, openmp])
 def test_what_is_missing_is_a_fault_and_has_a_reason(monkeypatch, module):
     monkeypatch.setattr(module, "why_not", lambda: "it went missing")
     result = run()
@@ -53,7 +52,7 @@ def test_being_without_onednn_by_choice_is_no_fault(monkeypatch):
 def test_an_unusable_cache_is_a_fault(monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
     store = CacheDirectory(tmp_path / "file", 2**20)
-    monkeypatch.setattr(cache, "store", lambda: store)
+    monkeypatch.setattr(code_cache, "store", lambda: store)
     result = run()
     assert result.exit_code == 1
     assert "not used" in result.output
@@ -61,7 +60,7 @@ def test_an_unusable_cache_is_a_fault(monkeypatch, tmp_path):
 
 def test_a_cache_that_is_off_is_no_fault(monkeypatch):
     store = CacheDirectory(None, 2**20)
-    monkeypatch.setattr(cache, "store", lambda: store)
+    monkeypatch.setattr(code_cache, "store", lambda: store)
     assert run().exit_code == 0
 
 

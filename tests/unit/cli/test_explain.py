@@ -13,9 +13,9 @@ import pytest
 from click.testing import CliRunner
 
 from headrace._src.cli import main
-from headrace._src.cli.explain import explain_text as text
+from headrace._src.cli.explain import explain_text
 from headrace._src.cli.explain.layout import Bend, layered
-from headrace._src.compile.native import machine_code as native
+from headrace._src.compile.native import machine_code
 
 needs_llvm = pytest.mark.needs_llvm
 
@@ -154,7 +154,9 @@ def test_a_step_that_may_not_be_compiled_says_so(explain):
 
 
 def test_without_a_compiler_the_reason_is_what_is_missing(explain, monkeypatch):
-    monkeypatch.setattr(text, "native", SimpleNamespace(why_not=lambda: "llvmlite is missing"))
+    monkeypatch.setattr(
+        explain_text, "native", SimpleNamespace(why_not=lambda: "llvmlite is missing")
+    )
     assert "not compiled: llvmlite is missing" in explain(TRAIN).stdout
 
 
@@ -354,7 +356,7 @@ def test_nothing_to_draw():
 def test_lines_are_told_apart_inside_of_loops():
     before = ["x:0 f[] = A(a:0)", "  body:", "    x:0 f[] = B(b:0)", "run   x"]
     after = ["x:0 f[] = A(a:0)", "  body:", "    x:0 f[] = C(b:0)", "    y:0 f[] = D()"]
-    marked, said = text.changes(before, after)
+    marked, said = explain_text.changes(before, after)
     assert marked == ["~     x:0 f[] = C(b:0)", "+     y:0 f[] = D()", "- run   x"]
     assert said == ", 1 new, 1 changed, 1 gone"
 
@@ -363,5 +365,8 @@ def test_lines_are_told_apart_inside_of_loops():
 def test_code_sizes_are_those_of_machine_code():
     from tests.unit.compile.plans import Scale
 
-    small, large = native.code_size(Scale(64, 2.0), serial=True), native.code_size(Scale(64, 2.0))
+    small, large = (
+        machine_code.code_size(Scale(64, 2.0), serial=True),
+        machine_code.code_size(Scale(64, 2.0)),
+    )
     assert 16 < small < large < 4096

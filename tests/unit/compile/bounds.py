@@ -30,7 +30,7 @@ from headrace._src.compile.kernels.rows.reduce_kernel import ReduceKernel
 from headrace._src.compile.kernels.winograd.winograd_backward import WinogradBackwardFilter
 from headrace._src.compile.kernels.winograd.winograd_filter import WinogradFilter
 from headrace._src.compile.kernels.winograd.winograd_forward import WinogradForward
-from headrace._src.compile.native import machine_code as native
+from headrace._src.compile.native import machine_code
 from headrace._src.lowering.pointwise import record
 
 PAGE = mmap.PAGESIZE
@@ -59,7 +59,7 @@ def run(spec, sizes) -> None:
     counters = max(1, spec.counters) * COUNTER_STRIDE * 8
     table = [guarded(s) for s in (*sizes, scratch, counters)]
     words = np.array(table, np.uint64)
-    (address,) = native.addresses([spec], serial=True)
+    (address,) = machine_code.addresses([spec], serial=True)
     _KERNEL(address)(words.ctypes.data, 0, 1)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace._src.compile.run import single_ops as singles
+from headrace._src.compile.run import single_ops
 from headrace._src.lowering import generated
 from headrace._src.ops.strings import fingerprints, string_arrays
 from tests.unit.ops import test_string_kernels as kernels
@@ -20,7 +20,7 @@ def strings(*values):
 
 
 def numbers(function, array, *settings):
-    return singles.routine("string_numbers", function)(array, *settings)
+    return single_ops.routine("string_numbers", function)(array, *settings)
 
 
 TEXTS = [np.random.RandomState(n).bytes(n) for n in [*range(200), 1000, 4096, 5000]]

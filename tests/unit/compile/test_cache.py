@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from headrace._src.compile.native import code_cache as cache
+from headrace._src.compile.native import code_cache
 from headrace._src.compile.native.code_cache import CacheDirectory
 
 
@@ -121,16 +121,16 @@ def test_a_directory_that_everyone_may_write_to_is_not_trusted(tmp_path):
 
 
 def test_keys_tell_identities_apart():
-    assert cache.key("a") == cache.key("a") != cache.key("b")
+    assert code_cache.key("a") == code_cache.key("a") != code_cache.key("b")
 
 
 def test_measured_answers_outlive_the_process(tmp_path, monkeypatch):
     store = CacheDirectory(tmp_path, 1000)
-    monkeypatch.setattr(cache, "store", lambda: store)
-    monkeypatch.setattr(cache, "_answers", {})
-    assert cache.recall("conv 3x3, 2 threads") is None
-    cache.remember("conv 3x3, 2 threads", ["winograd", 0.25])
-    assert cache.recall("conv 3x3, 2 threads") == ["winograd", 0.25]
-    monkeypatch.setattr(cache, "_answers", {})
-    assert cache.recall("conv 3x3, 2 threads") == ["winograd", 0.25]
-    assert cache.recall("conv 3x3, 4 threads") is None
+    monkeypatch.setattr(code_cache, "store", lambda: store)
+    monkeypatch.setattr(code_cache, "_answers", {})
+    assert code_cache.recall("conv 3x3, 2 threads") is None
+    code_cache.remember("conv 3x3, 2 threads", ["winograd", 0.25])
+    assert code_cache.recall("conv 3x3, 2 threads") == ["winograd", 0.25]
+    monkeypatch.setattr(code_cache, "_answers", {})
+    assert code_cache.recall("conv 3x3, 2 threads") == ["winograd", 0.25]
+    assert code_cache.recall("conv 3x3, 4 threads") is None

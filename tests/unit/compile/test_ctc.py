@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from headrace._src.compile.run import single_ops as singles
+from headrace._src.compile.run import single_ops
 from headrace._src.ops.nn import ctc_kernels, ctc_search
 
 
@@ -37,7 +37,7 @@ def test_loss_and_gradient(dtype, merge, seed):
     values = np.minimum(state.randint(0, classes, len(places)), classes - 2)
     labels = ctc_kernels._Labels.of(np.array(places), values, logits.shape, False)
     lengths = np.where(labels.too_long(lengths, ignore=True), 0, lengths)
-    run = singles.routine("ctc_loss", dtype, merge)
+    run = single_ops.routine("ctc_loss", dtype, merge)
     found = run(logits, labels.values, labels.counts, lengths)
     with np.errstate(invalid="ignore", divide="ignore"):
         expected = ctc_kernels._loss(logits, labels, lengths, merge)
@@ -52,7 +52,7 @@ def test_a_batch_for_many_threads():
     counts = state.randint(1, 20, 33)
     labels = ctc_kernels._Labels(state.randint(0, 27, counts.sum()), counts, counts)
     lengths = state.randint(20, 61, 33)
-    found = singles.routine("ctc_loss", "float32", True)(logits, labels.values, counts, lengths)
+    found = single_ops.routine("ctc_loss", "float32", True)(logits, labels.values, counts, lengths)
     expected = ctc_kernels._loss(logits, labels, lengths, True)
     for x, y in zip(found, expected, strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-5)
@@ -64,7 +64,7 @@ def test_beam_search(width, seed):
     """Paths and scores are equal, those of equal probability too."""
     _, logits, lengths = sequences(seed, "float32", 8)
     for count in {1, min(3, width), width}:
-        run = singles.routine("ctc_beam_search", "float32")
+        run = single_ops.routine("ctc_beam_search", "float32")
         labels, counts, scores = run(logits, lengths, width, count)
         for b, length in enumerate(lengths):
             paths, expected = ctc_search.search(logits[:length, b], width, count)
@@ -77,7 +77,7 @@ def test_beam_search(width, seed):
 def test_beam_search_of_doubles():
     state = np.random.RandomState(1)
     logits = state.randn(20, 5, 7)
-    run = singles.routine("ctc_beam_search", "float64")
+    run = single_ops.routine("ctc_beam_search", "float64")
     labels, counts, scores = run(logits, np.full(5, 20), 12, 4)
     for b in range(5):
         paths, expected = ctc_search.search(logits[:, b], 12, 4)

@@ -9,8 +9,7 @@ import pytest
 
 from headrace._src.compile.kernels.onednn_calls import Bound
 from headrace._src.compile.plan.plan import Buffer, Call, Plan
-from headrace._src.compile.run import driver
-from headrace._src.compile.run import header_words as words
+from headrace._src.compile.run import driver, header_words
 from headrace._src.compile.run.driver import NativeCluster
 from headrace._src.compile.run.plan_segments import segments
 from headrace._src.core import errors
@@ -37,13 +36,13 @@ def test_calls_are_divided_into_few_regions():
     row = [small, big, small, big, small, foreign, foreign, small, foreign, big]
     calls = [Call(k, (0, 0) if k is not foreign else (0,)) for k in row]
     assert segments(calls) == [
-        (words.ALONE, 0, 1),
-        (words.TEAM, 1, 4),
-        (words.ALONE, 4, 5),
-        (words.FOREIGN, 5, 7),
-        (words.ALONE, 7, 8),
-        (words.FOREIGN, 8, 9),
-        (words.TEAM, 9, 10),
+        (header_words.ALONE, 0, 1),
+        (header_words.TEAM, 1, 4),
+        (header_words.ALONE, 4, 5),
+        (header_words.FOREIGN, 5, 7),
+        (header_words.ALONE, 7, 8),
+        (header_words.FOREIGN, 8, 9),
+        (header_words.TEAM, 9, 10),
     ]
     assert segments([]) == []
 
@@ -281,7 +280,7 @@ def test_a_cancelled_step_stops_and_the_cluster_lives(threads):
     with active(stop), pytest.raises(errors.DeadlineExceededError):
         cluster.run([], [np.zeros(1, np.float32)], [])
     instance = cluster._idle[0]
-    assert 0 <= instance.words[words.Header.STOP] < 2000  # 0 if the machine was busy
+    assert 0 <= instance.words[header_words.Header.STOP] < 2000  # 0 if the machine was busy
     short = NativeCluster(long_plan(1, 10), threads)
     with active(StepContext()):
         short.run([], [np.zeros(1, np.float32)], [])
@@ -315,7 +314,7 @@ def test_threads_that_define_the_first_method_together_share_nothing_that_dies(m
         return link(units)
 
     def work():
-        methods.append(driver._method(np.zeros(words.Header.SIZE, np.int64)))
+        methods.append(driver._method(np.zeros(header_words.Header.SIZE, np.int64)))
 
     monkeypatch.setattr(driver.native, "link", link_together)
     threads = [threading.Thread(target=work) for _ in range(4)]

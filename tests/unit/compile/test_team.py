@@ -10,11 +10,9 @@ import pytest
 from headrace._src.compile.ahead.objects import all_targets
 from headrace._src.compile.codegen.emit import I8, I64
 from headrace._src.compile.codegen.kernel_spec import Team
-from headrace._src.compile.native import machine_code as native
+from headrace._src.compile.native import machine_code
 from headrace._src.compile.plan.plan import Buffer, Call, Jump, Plan
-from headrace._src.compile.run import entry
-from headrace._src.compile.run import header_words as words
-from headrace._src.compile.run import helper_threads as pool
+from headrace._src.compile.run import entry, header_words, helper_threads
 from headrace._src.compile.run import team_functions as team
 from headrace._src.compile.run.driver import Fault, NativeCluster
 from headrace._src.compile.run.header_words import How
@@ -210,7 +208,7 @@ def test_an_instance_is_not_freed_while_a_helper_looks_at_it():
         cluster.run([x], [np.zeros_like(x)], [])
         header = cluster._idle[0].words.ctypes.data
         del cluster
-        assert all(own[words.HelperWord.INSIDE] != header for own in pool._helpers)
+        assert all(own[header_words.HelperWord.INSIDE] != header for own in helper_threads._helpers)
 
 
 def test_an_instance_waits_for_a_helper_before_it_is_freed():
@@ -218,9 +216,9 @@ def test_an_instance_waits_for_a_helper_before_it_is_freed():
     cluster = NativeCluster(chain(1000, FACTORS), 2)
     x = np.ones(1000, np.float32)
     cluster.run([x], [np.zeros_like(x)], [])
-    late = np.zeros(words.LINE, np.int64)
-    late[words.HelperWord.INSIDE] = cluster._idle[0].words.ctypes.data
-    pool._helpers.append(late)
+    late = np.zeros(header_words.LINE, np.int64)
+    late[header_words.HelperWord.INSIDE] = cluster._idle[0].words.ctypes.data
+    helper_threads._helpers.append(late)
     freed = threading.Event()
 
     def free() -> None:
@@ -231,36 +229,36 @@ def test_an_instance_waits_for_a_helper_before_it_is_freed():
         thread = threading.Thread(target=free)
         thread.start()
         assert not freed.wait(0.2)
-        late[words.HelperWord.INSIDE] = 0
+        late[header_words.HelperWord.INSIDE] = 0
         assert freed.wait(10)
         thread.join()
     finally:
-        pool._helpers.pop()
+        helper_threads._helpers.pop()
 
 
 def test_a_pool_that_somebody_else_has_is_not_waited_for():
     cluster = NativeCluster(chain(1000, FACTORS), 2)
     x = np.ones(1000, np.float32)
-    pool._words[words.PoolWord.OWNER] = 1
+    helper_threads._words[header_words.PoolWord.OWNER] = 1
     try:
         y = np.zeros_like(x)
         cluster.run([x], [y], [])
     finally:
-        pool._words[words.PoolWord.OWNER] = 0
+        helper_threads._words[header_words.PoolWord.OWNER] = 0
     np.testing.assert_array_equal(y, expected(x, FACTORS))
 
 
 def test_helpers_leave_signals_to_pythons_threads():
-    pool.helpers_for(2)
+    helper_threads.helpers_for(2)
     blocked = []
     for number in os.listdir("/proc/self/task"):
         with open(f"/proc/self/task/{number}/status") as status:
             line = next(s for s in status if s.startswith("SigBlk:"))
         blocked.append(bool(int(line.split()[1], 16) & 1 << 1))  # SIGINT
-    assert sum(blocked) >= len(pool._helpers) >= 1
+    assert sum(blocked) >= len(helper_threads._helpers) >= 1
 
 
 def test_the_driver_can_be_compiled_for_arm():
     all_targets()
     for text in (entry.driver_text("f", NEON), team.helper_text("f", NEON)):
-        assert native.assemble(text, NEON, jit=False)
+        assert machine_code.assemble(text, NEON, jit=False)

@@ -5,8 +5,7 @@ import pytest
 
 import headrace as tf
 from headrace._src.compile.ahead.planning import plan_flow
-from headrace._src.compile.build import convolutions_and_pools as images
-from headrace._src.compile.build import matrix_products as matrices
+from headrace._src.compile.build import convolutions_and_pools, matrix_products
 from headrace._src.compile.kernels.onednn_calls import Product, can
 from headrace._src.compile.run.driver import NativeCluster
 from headrace._src.devices.target import host
@@ -93,10 +92,10 @@ def test_a_step_on_a_processor_that_multiplies_bfloat16(monkeypatch):
         chosen.append(list(ways)[-1])
         return chosen[-1]
 
-    for module in (images, matrices):
+    for module in (convolutions_and_pools, matrix_products):
         monkeypatch.setattr(module, "multiplies", lambda target, precision: bool(precision))
         monkeypatch.setattr(module, "fastest", last)
-    monkeypatch.setattr(matrices, "_TIMED", 0)
+    monkeypatch.setattr(matrix_products, "_TIMED", 0)
     feeds = [random(4, 18, 18, 3)]
     found = run(lambda: network(tf.bfloat16), feeds, jit=True)
     # oneDNN must have the instructions, or it has no code for this.

@@ -9,20 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headrace._src.core import device_names as device
-from headrace._src.core import dtypes, errors
-from headrace._src.core import tensor_shape as shapes
+from headrace._src.core import device_names, dtypes, errors, tensor_shape
 
 NAMES = {
     "copy": copy,
     "pickle": pickle,
-    "device": device,
+    "device": device_names,
     "dtypes": dtypes,
     "errors": errors,
-    "shapes": shapes,
-    "T": shapes.TensorShape,
-    "D": shapes.Dimension,
-    "Spec": device.DeviceSpec,
+    "shapes": tensor_shape,
+    "T": tensor_shape.TensorShape,
+    "D": tensor_shape.Dimension,
+    "Spec": device_names.DeviceSpec,
     "np": np,
 }
 LINES = (pathlib.Path(__file__).parent / "facts.jsonl").read_text().splitlines()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace._src.core import tensor_shape as shapes
+from headrace._src.core import tensor_shape
 from headrace._src.core.tensor_shape import Dimension, TensorShape, broadcast, merge
 
 known = st.lists(st.integers(0, 4), max_size=4).map(tuple)
@@ -144,10 +144,10 @@ def test_messages_name_both_shapes():
 
 
 def test_short_ways_to_common_shapes():
-    assert shapes.scalar().sizes == ()
-    assert shapes.vector(3).sizes == (3,)
-    assert shapes.matrix(2, None).sizes == (2, None)
-    assert shapes.unknown_shape(2).sizes == (None, None)
+    assert tensor_shape.scalar().sizes == ()
+    assert tensor_shape.vector(3).sizes == (3,)
+    assert tensor_shape.matrix(2, None).sizes == (2, None)
+    assert tensor_shape.unknown_shape(2).sizes == (None, None)
 
 
 def test_unknown_dimension_is_no_integer():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace._src.ops.nn import candidate_kernels as candidates
+from headrace._src.ops.nn import candidate_kernels
 from headrace._src.ops.random.philox import PhiloxState
 
 
@@ -17,14 +17,14 @@ def graph():
 @pytest.mark.parametrize(
     "distribution",
     [
-        candidates.uniform(7),
-        candidates.log_uniform(7),
-        candidates.weighed(np.array([1, 5, 2])),
-        candidates.fixed([0.5, 0.0, 3.0, 1.5]),
+        candidate_kernels.uniform(7),
+        candidate_kernels.log_uniform(7),
+        candidate_kernels.weighed(np.array([1, 5, 2])),
+        candidate_kernels.fixed([0.5, 0.0, 3.0, 1.5]),
     ],
 )
 def test_frequencies_are_the_probabilities(distribution):
-    drawn, tries = candidates.draw(PhiloxState(1, 2), distribution, 20_000, unique=False)
+    drawn, tries = candidate_kernels.draw(PhiloxState(1, 2), distribution, 20_000, unique=False)
     classes = np.arange(drawn.max() + 1)
     probability = distribution.probability(classes)
     assert tries == 20_000 and probability.sum() == pytest.approx(1)
@@ -33,7 +33,7 @@ def test_frequencies_are_the_probabilities(distribution):
 
 def test_alias_table_keeps_the_weights():
     weights = np.random.RandomState(0).uniform(0, 1, 50).astype(np.float32)
-    keep, alias = candidates.alias_table(weights)
+    keep, alias = candidate_kernels.alias_table(weights)
     share = keep + np.bincount(alias, 1 - keep, minlength=50)
     np.testing.assert_allclose(share / 50, weights / weights.sum(), rtol=1e-4, atol=1e-6)
 

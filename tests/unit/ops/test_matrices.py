@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace._src.ops.linalg import matmul as matrices
+from headrace._src.ops.linalg import matmul
 
 
 def product(x, y):
@@ -29,9 +29,9 @@ def test_narrow_floats_are_rounded_once():
 
 def test_native_kernel_leaves_small_products_to_numpy():
     x = np.ones((2, 3, 3), np.float32)
-    found = matrices._native_batch_mat_mul(x, x, adj_x=False, adj_y=False)
+    found = matmul._native_batch_mat_mul(x, x, adj_x=False, adj_y=False)
     assert found is NotImplemented
-    found = matrices._native_mat_mul(x[0], x[0], transpose_a=False, transpose_b=False)
+    found = matmul._native_mat_mul(x[0], x[0], transpose_a=False, transpose_b=False)
     assert found is NotImplemented
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace._src.session import specialisations as variants
+from headrace._src.session import specialisations
 
 
 @pytest.fixture(autouse=True)
@@ -20,13 +20,13 @@ def graph():
 def optimised(monkeypatch):
     """The shapes that steps were optimised for."""
     seen = []
-    original = variants.optimise
+    original = specialisations.optimise
 
     def note(step, shapes, options):
         seen.append(tuple(shapes))
         return original(step, shapes, options)
 
-    monkeypatch.setattr(variants, "optimise", note)
+    monkeypatch.setattr(specialisations, "optimise", note)
     return seen
 
 

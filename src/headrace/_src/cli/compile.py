@@ -64,12 +64,12 @@ def command(
     """
     from headrace._src.compile.ahead import c_identifier, target_for
     from headrace._src.compile.ahead.model import read_model
-    from headrace._src.compile.native import machine_code as native
+    from headrace._src.compile.native import machine_code
     from headrace._src.core import proto
     from headrace._src.graph.graph_io import read_message
     from headrace._src.pipeline.ahead import compile_model
 
-    reason = native.why_not()
+    reason = machine_code.why_not()
     if reason is not None:
         raise click.ClickException(reason)
     base = out.with_suffix("") if out.suffix in (".o", ".wasm") else out

@@ -16,8 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 import headrace
-from headrace._src.compile.native import code_cache as cache
-from headrace._src.compile.native import machine_code as native
+from headrace._src.compile.native import code_cache, machine_code
 from headrace._src.core.config import settings
 from headrace._src.devices import onednn, openmp
 from headrace._src.devices.blocks import memory_limit
@@ -88,10 +87,10 @@ def _processor() -> Iterator[Finding]:
 
 
 def _llvm() -> Finding:
-    reason = native.why_not()
+    reason = machine_code.why_not()
     if reason is not None:
         return Finding("compiler", reason, False)
-    cpu, _ = native.machine_of(host())
+    cpu, _ = machine_code.machine_of(host())
     return Finding("compiler", f"llvmlite generates code for {cpu}", True)
 
 
@@ -110,7 +109,7 @@ def _onednn() -> Finding:
 
 
 def _cache() -> Finding:
-    store = cache.store()
+    store = code_cache.store()
     if store.directory is None:
         return Finding("cache", "switched off")
     if store.why_not is not None:
@@ -124,7 +123,7 @@ def _cache() -> Finding:
 def _measurements() -> Iterator[Finding]:
     from headrace._src.compile.native import roofs as measure
 
-    if native.why_not() is None:
+    if machine_code.why_not() is None:
         threads = openmp.thread_count()
         one, team = measure.peak_flops(1), measure.peak_flops(threads)
         yield Finding("peak", f"{one / 1e9:.0f} GF/s one thread, {team / 1e9:.0f} on {threads}")

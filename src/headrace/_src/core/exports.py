@@ -6,9 +6,7 @@ They are listed here so that the defining modules need not know their public nam
 
 from __future__ import annotations
 
-from headrace._src.core import device_names as device
-from headrace._src.core import dtypes, errors
-from headrace._src.core import tensor_shape as shapes
+from headrace._src.core import device_names, dtypes, errors, tensor_shape
 from headrace._src.core.export import export_value
 
 _DTYPES = (
@@ -37,12 +35,12 @@ for _name in _DTYPES:
 for _name in (*_CODES, *_ERRORS):
     export_value(errors.__name__, _name, f"errors.{_name}")
 for _name in ("Dimension", "TensorShape"):
-    export_value(shapes.__name__, _name, _name)
+    export_value(tensor_shape.__name__, _name, _name)
 for _name in ("dimension_at_index", "dimension_value"):
-    export_value(shapes.__name__, _name, _name, f"compat.{_name}")
+    export_value(tensor_shape.__name__, _name, _name, f"compat.{_name}")
 export_value(errors.__name__, "OpError", "OpError")
 # TensorFlow 1.15's own name for its interface: all of it.
 export_value("headrace", "", "compat.v1")
 # The modules of TensorFlow's own source tree, which programs import from.
 export_value("headrace.python", "", "python")
-export_value(device.__name__, "DeviceSpec", "DeviceSpec")
+export_value(device_names.__name__, "DeviceSpec", "DeviceSpec")

@@ -2,4 +2,4 @@
 and `python_functions` is where programs use them: in the functions of tf.py_function.
 """
 
-from headrace._src.eager import py_function as python_functions
+from headrace._src.eager import py_function

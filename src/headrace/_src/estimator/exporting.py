@@ -17,7 +17,7 @@ from headrace._src.estimator.serving import build_signatures
 from headrace._src.graph.graph import Graph
 from headrace._src.graph.keys import GraphKeys
 from headrace._src.session.session import Session
-from headrace._src.train.saving.saved_model import saved_model_names as names
+from headrace._src.train.saving.saved_model import saved_model_names
 from headrace._src.train.saving.saved_model.saved_model_builder import SavedModelBuilder
 from headrace._src.train.saving.saver import Saver
 from headrace._src.train.sessions.scaffold import Scaffold
@@ -54,7 +54,7 @@ def export_model(
             _restore(saver, session, checkpoint)
             builder.add_meta_graph_and_variables(
                 session,
-                [names.SERVING],
+                [saved_model_names.SERVING],
                 signatures,
                 assets_collection=graph.get_collection(GraphKeys.ASSET_FILEPATHS),
                 main_op=local_init_op,
@@ -63,7 +63,7 @@ def export_model(
             )
     builder.save(as_text)
     for name, source in assets_extra.items():
-        target = os.path.join(unfinished, names.EXTRA_ASSETS_DIRECTORY, name)
+        target = os.path.join(unfinished, saved_model_names.EXTRA_ASSETS_DIRECTORY, name)
         os.makedirs(os.path.dirname(target), exist_ok=True)
         shutil.copyfile(source, target)
     os.rename(unfinished, directory)

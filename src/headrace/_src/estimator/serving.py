@@ -17,8 +17,7 @@ from headrace._src.graph.composite import SparseTensor
 from headrace._src.graph.operation import Tensor
 from headrace._src.ops.array.constants_and_placeholders import placeholder
 from headrace._src.ops.io.example_ops import parse_example
-from headrace._src.train.saving.saved_model import saved_model_names as names
-from headrace._src.train.saving.saved_model import signatures
+from headrace._src.train.saving.saved_model import saved_model_names, signatures
 
 __all__ = [
     "ClassificationOutput",
@@ -33,7 +32,7 @@ __all__ = [
     "checked_export_outputs",
 ]
 
-_DEFAULT = names.DEFAULT_SERVING_SIGNATURE_DEF_KEY
+_DEFAULT = saved_model_names.DEFAULT_SERVING_SIGNATURE_DEF_KEY
 
 
 # ---- Outputs -------------------------------------------------------------------------------------

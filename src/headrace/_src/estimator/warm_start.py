@@ -15,7 +15,7 @@ from headrace._src.estimator.vocab_info import start_from_vocabulary
 from headrace._src.graph.default import get_default_graph
 from headrace._src.graph.keys import GraphKeys
 from headrace._src.train.saving.checkpoint_init import init_from_checkpoint
-from headrace._src.train.saving.saved_model import saved_model_names as names
+from headrace._src.train.saving.saved_model import saved_model_names
 from headrace._src.variables.partition import PartitionedVariable
 from headrace._src.variables.variable import Variable
 
@@ -70,7 +70,9 @@ def warm_start_settings(given: Any) -> WarmStartSettings | None:
             f"warm_start_from must be a string or a WarmStartSettings, instead got {type(given)}"
         )
     given = os.fsdecode(given)
-    variables = os.path.join(given, names.VARIABLES_DIRECTORY, names.VARIABLES_FILENAME)
+    variables = os.path.join(
+        given, saved_model_names.VARIABLES_DIRECTORY, saved_model_names.VARIABLES_FILENAME
+    )
     if os.path.exists(f"{variables}.index"):
         log.info("Warm-starting from a SavedModel")
         return WarmStartSettings(variables)

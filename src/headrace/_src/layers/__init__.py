@@ -16,6 +16,7 @@ from headrace._src.layers import (
     crf,
     fan_initializers,
     functional_loops,
+    layer,
     losses,
     metrics,
     model_analyzer,
@@ -28,4 +29,3 @@ from headrace._src.layers import (
     sequence_losses,
     swish,
 )
-from headrace._src.layers import layer as base

@@ -6,5 +6,4 @@ A family is imported when one of its ops is first requested: by its public name,
 says which module defines each op.
 """
 
-from headrace._src.ops.base import conversion_registry as conversions
-from headrace._src.ops.base import operators
+from headrace._src.ops.base import conversion_registry, operators

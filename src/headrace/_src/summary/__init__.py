@@ -2,5 +2,4 @@
 background thread; and Events read back from such files.
 """
 
-from headrace._src.summary import event_reader as reader
-from headrace._src.summary import writer
+from headrace._src.summary import event_reader, writer

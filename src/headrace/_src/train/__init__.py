@@ -5,9 +5,12 @@ from headrace._src.train.inspect import magnitudes, matching, parameters
 from headrace._src.train.optimizers import (
     adam,
     adam_family,
+    contrib_wrappers,
     external_optimizer,
+    gradient_accumulation,
     layerwise,
     loss_scale,
+    mixed_precision_switch,
     moving_averages,
     optimize_loss,
     optimizer,
@@ -16,17 +19,14 @@ from headrace._src.train.optimizers import (
     slots,
     step_optimizers,
 )
-from headrace._src.train.optimizers import contrib_wrappers as wrappers
-from headrace._src.train.optimizers import gradient_accumulation as accumulation
-from headrace._src.train.optimizers import mixed_precision_switch as mixed_precision
 from headrace._src.train.saving import (
     checkpoint_init,
     checkpoint_reader,
     import_meta_graph,
+    save_safetensors,
     saved_model,
     saver,
 )
-from headrace._src.train.saving import save_safetensors as safetensors
 from headrace._src.train.sessions import (
     basic_loops,
     coordinator,

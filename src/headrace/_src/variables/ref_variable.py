@@ -12,7 +12,7 @@ from headrace._src.graph.operation import Operation, Tensor
 from headrace._src.ops.array.constants_and_placeholders import identity
 from headrace._src.ops.base.define import b
 from headrace._src.ops.base.to_tensor import name_scope
-from headrace._src.ops.state import ref_variable_ops as state
+from headrace._src.ops.state import ref_variable_ops
 from headrace._src.variables.guard import guarded
 from headrace._src.variables.options import VariableAggregation, VariableSynchronization
 from headrace._src.variables.variable import (
@@ -89,11 +89,13 @@ class RefVariable(Variable):
         if shape is None:
             shape = value.shape if validate_shape else TensorShape(None)
         kind = as_dtype(dtype) if dtype is not None else value.dtype
-        self._variable: Tensor = state.variable_v2(as_shape(shape), kind.base_dtype, name=scope)
+        self._variable: Tensor = ref_variable_ops.variable_v2(
+            as_shape(shape), kind.base_dtype, name=scope
+        )
 
     def _make_initializer(self, validate_shape: bool, scope: str) -> None:
         value = guarded(self._initial_value, scope)
-        assigned = state.assign_op(self._variable, value, validate_shape)
+        assigned = ref_variable_ops.assign_op(self._variable, value, validate_shape)
         self._initializer_op = assigned.op
 
     def _make_snapshot(self, caching_device: Any) -> None:
@@ -156,7 +158,8 @@ class RefVariable(Variable):
     ) -> Any:
         """Assign a value; return the variable's reference, or the operation."""
         return _result(
-            state.assign_op(self._variable, value, use_locking=use_locking, name=name), read_value
+            ref_variable_ops.assign_op(self._variable, value, use_locking=use_locking, name=name),
+            read_value,
         )
 
     def assign_add(
@@ -167,7 +170,9 @@ class RefVariable(Variable):
         read_value: bool = True,
     ) -> Any:
         """Add to the variable."""
-        return _result(state.assign_add_op(self._variable, delta, use_locking, name), read_value)
+        return _result(
+            ref_variable_ops.assign_add_op(self._variable, delta, use_locking, name), read_value
+        )
 
     def assign_sub(
         self,
@@ -177,11 +182,13 @@ class RefVariable(Variable):
         read_value: bool = True,
     ) -> Any:
         """Subtract from the variable."""
-        return _result(state.assign_sub_op(self._variable, delta, use_locking, name), read_value)
+        return _result(
+            ref_variable_ops.assign_sub_op(self._variable, delta, use_locking, name), read_value
+        )
 
     def count_up_to(self, limit: int) -> Tensor:
         """Return the value and add 1 to it; OutOfRangeError once it is `limit`."""
-        return state.count_up_to_op(self._variable, limit)
+        return ref_variable_ops.count_up_to_op(self._variable, limit)
 
     def _strided_slice_assign(
         self, begin: Any, end: Any, strides: Any, value: Any, name: str, **masks: int

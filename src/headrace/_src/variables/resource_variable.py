@@ -16,7 +16,7 @@ from headrace._src.graph.operation import Operation, Tensor
 from headrace._src.ops.array.constants_and_placeholders import identity
 from headrace._src.ops.base.define import b
 from headrace._src.ops.base.to_tensor import convert_to_tensor, name_scope
-from headrace._src.ops.state import resource_variable_ops as resource_state
+from headrace._src.ops.state import resource_variable_ops
 from headrace._src.variables.guard import guarded
 from headrace._src.variables.options import VariableAggregation, VariableSynchronization
 from headrace._src.variables.variable import (
@@ -89,7 +89,7 @@ class ResourceVariable(Variable):
             if shape is None and not validate_shape:
                 self._shape = value.shape
             self._dtype = (as_dtype(dtype) if dtype is not None else value.dtype).base_dtype
-            self._handle: Tensor = resource_state.var_handle_op(
+            self._handle: Tensor = resource_variable_ops.var_handle_op(
                 self._dtype, self._shape, shared_name=shared_name, name=scope
             )
 
@@ -97,13 +97,13 @@ class ResourceVariable(Variable):
         """Make the initializer, the check for it, and the read that sessions fetch."""
         graph = self.graph
         with name_scope("IsInitialized"):
-            resource_state.var_is_initialized_op(self._handle)
+            resource_variable_ops.var_is_initialized_op(self._handle)
         with (
             name_scope("Assign") as assign,
             graph.colocate_with(None, ignore_existing=True),
             graph.device(self._handle.device),
         ):
-            self._initializer_op = resource_state.assign_variable_op(
+            self._initializer_op = resource_variable_ops.assign_variable_op(
                 self._handle, guarded(self._initial_value, scope), name=assign
             )
         self._cached_value: Tensor | None = None
@@ -155,7 +155,7 @@ class ResourceVariable(Variable):
 
     def is_initialized(self, name: str | None = None) -> Tensor:
         """Return whether the variable has a value."""
-        return resource_state.var_is_initialized_op(self._handle, name)
+        return resource_variable_ops.var_is_initialized_op(self._handle, name)
 
     @property
     def _unique_id(self) -> str:
@@ -192,7 +192,7 @@ class ResourceVariable(Variable):
     # -- Its value ---------------------------------------------------------------------------------
 
     def _read(self) -> Tensor:
-        return resource_state.read_variable_op(self._handle, self._dtype)
+        return resource_variable_ops.read_variable_op(self._handle, self._dtype)
 
     def value(self) -> Tensor:
         """Return a tensor that reads the value when it runs, or the cached value."""
@@ -211,7 +211,7 @@ class ResourceVariable(Variable):
     def sparse_read(self, indices: Any, name: str | None = None) -> Tensor:
         """Return rows of the variable."""
         with name_scope("Gather" if name is None else name) as scope:
-            found = resource_state.resource_gather(
+            found = resource_variable_ops.resource_gather(
                 self._handle, indices, dtype=self._dtype, name=scope
             )
         return identity(found)
@@ -219,7 +219,7 @@ class ResourceVariable(Variable):
     def gather_nd(self, indices: Any, name: str | None = None) -> Tensor:
         """Return the slices of the variable at the coordinates `indices`."""
         with name_scope("GatherNd" if name is None else name) as scope:
-            found = resource_state.resource_gather_nd(
+            found = resource_variable_ops.resource_gather_nd(
                 self._handle, indices, dtype=self._dtype, name=scope
             )
         return identity(found)
@@ -244,7 +244,7 @@ class ResourceVariable(Variable):
         """
         tensor = convert_to_tensor(value, self._dtype)
         self._shape.assert_is_compatible_with(tensor.shape)
-        op = resource_state.assign_variable_op(self._handle, tensor, name)
+        op = resource_variable_ops.assign_variable_op(self._handle, tensor, name)
         return self._written(op, read_value)
 
     def assign_add(
@@ -256,7 +256,7 @@ class ResourceVariable(Variable):
     ) -> Any:
         """Add to the variable."""
         tensor = convert_to_tensor(delta, self._dtype)
-        op = resource_state.assign_add_variable_op(self._handle, tensor, name)
+        op = resource_variable_ops.assign_add_variable_op(self._handle, tensor, name)
         return self._written(op, read_value)
 
     def assign_sub(
@@ -268,12 +268,12 @@ class ResourceVariable(Variable):
     ) -> Any:
         """Subtract from the variable."""
         tensor = convert_to_tensor(delta, self._dtype)
-        op = resource_state.assign_sub_variable_op(self._handle, tensor, name)
+        op = resource_variable_ops.assign_sub_variable_op(self._handle, tensor, name)
         return self._written(op, read_value)
 
     def count_up_to(self, limit: int) -> Tensor:
         """Return the value and add 1 to it; OutOfRangeError once it is `limit`."""
-        return resource_state.resource_count_up_to(self._handle, limit, T=self._dtype)
+        return resource_variable_ops.resource_count_up_to(self._handle, limit, T=self._dtype)
 
     def _strided_slice_assign(
         self, begin: Any, end: Any, strides: Any, value: Any, name: str, **masks: int

@@ -12,8 +12,7 @@ from headrace._src.core.export import export
 from headrace._src.graph.operation import Tensor
 from headrace._src.ops.base.define import b, composed
 from headrace._src.ops.base.to_tensor import convert_to_tensor
-from headrace._src.ops.state import ref_variable_ops as state
-from headrace._src.ops.state import variable_scatter as scatter
+from headrace._src.ops.state import ref_variable_ops, variable_scatter
 
 __all__ = ["assign", "assign_add", "assign_sub"]
 
@@ -31,7 +30,7 @@ def assign(
     change.
     """
     if ref.dtype._is_ref_dtype:
-        return state.assign_op(
+        return ref_variable_ops.assign_op(
             ref, value, validate_shape=validate_shape, use_locking=use_locking, name=name
         )
     return ref.assign(value, name=name)
@@ -44,7 +43,7 @@ def assign_add(
 ) -> Tensor:
     """Add to a variable."""
     if ref.dtype._is_ref_dtype:
-        return state.assign_add_op(ref, value, use_locking=use_locking, name=name)
+        return ref_variable_ops.assign_add_op(ref, value, use_locking=use_locking, name=name)
     return ref.assign_add(value, name=name)
 
 
@@ -55,7 +54,7 @@ def assign_sub(
 ) -> Tensor:
     """Subtract from a variable."""
     if ref.dtype._is_ref_dtype:
-        return state.assign_sub_op(ref, value, use_locking=use_locking, name=name)
+        return ref_variable_ops.assign_sub_op(ref, value, use_locking=use_locking, name=name)
     return ref.assign_sub(value, name=name)
 
 
@@ -64,7 +63,7 @@ def assign_sub(
 def count_up_to(ref: Any, limit: int, name: str | None = None) -> Tensor:
     """Return a variable's value and add 1 to it; OutOfRangeError once it is `limit`."""
     if ref.dtype._is_ref_dtype:
-        return state.count_up_to_op(ref, limit=limit, name=name)
+        return ref_variable_ops.count_up_to_op(ref, limit=limit, name=name)
     return b.resource_count_up_to(ref.handle, limit, T=ref.dtype, name=name)
 
 
@@ -89,7 +88,7 @@ def scatter_update(
     ref: Any, indices: Any, updates: Any, use_locking: bool = True, name: str | None = None
 ) -> Tensor:
     """Replace rows of a variable; if a row occurs several times, the last update wins."""
-    ops = scatter.scatter_update_op, scatter.resource_scatter_update
+    ops = variable_scatter.scatter_update_op, variable_scatter.resource_scatter_update
     return _scatter(*ops, ref, indices, updates, use_locking, name)
 
 
@@ -99,7 +98,7 @@ def scatter_add(
     ref: Any, indices: Any, updates: Any, use_locking: bool = False, name: str | None = None
 ) -> Tensor:
     """Add to rows of a variable."""
-    ops = scatter.scatter_add_op, scatter.resource_scatter_add
+    ops = variable_scatter.scatter_add_op, variable_scatter.resource_scatter_add
     return _scatter(*ops, ref, indices, updates, use_locking, name)
 
 
@@ -109,7 +108,7 @@ def scatter_sub(
     ref: Any, indices: Any, updates: Any, use_locking: bool = False, name: str | None = None
 ) -> Tensor:
     """Subtract from rows of a variable."""
-    ops = scatter.scatter_sub_op, scatter.resource_scatter_sub
+    ops = variable_scatter.scatter_sub_op, variable_scatter.resource_scatter_sub
     return _scatter(*ops, ref, indices, updates, use_locking, name)
 
 
@@ -119,7 +118,7 @@ def scatter_mul(
     ref: Any, indices: Any, updates: Any, use_locking: bool = False, name: str | None = None
 ) -> Tensor:
     """Multiply rows of a variable."""
-    ops = scatter.scatter_mul_op, scatter.resource_scatter_mul
+    ops = variable_scatter.scatter_mul_op, variable_scatter.resource_scatter_mul
     return _scatter(*ops, ref, indices, updates, use_locking, name)
 
 
@@ -129,7 +128,7 @@ def scatter_div(
     ref: Any, indices: Any, updates: Any, use_locking: bool = False, name: str | None = None
 ) -> Tensor:
     """Divide rows of a variable; integers are rounded toward zero."""
-    ops = scatter.scatter_div_op, scatter.resource_scatter_div
+    ops = variable_scatter.scatter_div_op, variable_scatter.resource_scatter_div
     return _scatter(*ops, ref, indices, updates, use_locking, name)
 
 
@@ -139,7 +138,7 @@ def scatter_min(
     ref: Any, indices: Any, updates: Any, use_locking: bool = False, name: str | None = None
 ) -> Tensor:
     """Keep the smaller of a variable's rows and `updates`."""
-    ops = scatter.scatter_min_op, scatter.resource_scatter_min
+    ops = variable_scatter.scatter_min_op, variable_scatter.resource_scatter_min
     return _scatter(*ops, ref, indices, updates, use_locking, name)
 
 
@@ -149,7 +148,7 @@ def scatter_max(
     ref: Any, indices: Any, updates: Any, use_locking: bool = False, name: str | None = None
 ) -> Tensor:
     """Keep the larger of a variable's rows and `updates`."""
-    ops = scatter.scatter_max_op, scatter.resource_scatter_max
+    ops = variable_scatter.scatter_max_op, variable_scatter.resource_scatter_max
     return _scatter(*ops, ref, indices, updates, use_locking, name)
 
 
@@ -159,7 +158,7 @@ def scatter_nd_update(
     ref: Any, indices: Any, updates: Any, use_locking: bool = True, name: str | None = None
 ) -> Tensor:
     """Replace slices of a variable at the coordinates `indices`."""
-    ops = scatter.scatter_nd_update_op, scatter.resource_scatter_nd_update
+    ops = variable_scatter.scatter_nd_update_op, variable_scatter.resource_scatter_nd_update
     return _scatter(*ops, ref, indices, updates, use_locking, name)
 
 
@@ -169,7 +168,7 @@ def scatter_nd_add(
     ref: Any, indices: Any, updates: Any, use_locking: bool = False, name: str | None = None
 ) -> Tensor:
     """Add to slices of a variable at the coordinates `indices`."""
-    ops = scatter.scatter_nd_add_op, scatter.resource_scatter_nd_add
+    ops = variable_scatter.scatter_nd_add_op, variable_scatter.resource_scatter_nd_add
     return _scatter(*ops, ref, indices, updates, use_locking, name)
 
 
@@ -179,7 +178,7 @@ def scatter_nd_sub(
     ref: Any, indices: Any, updates: Any, use_locking: bool = False, name: str | None = None
 ) -> Tensor:
     """Subtract from slices of a variable at the coordinates `indices`."""
-    ops = scatter.scatter_nd_sub_op, scatter.resource_scatter_nd_sub
+    ops = variable_scatter.scatter_nd_sub_op, variable_scatter.resource_scatter_nd_sub
     return _scatter(*ops, ref, indices, updates, use_locking, name)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from headrace._src.cli.explain.capture import CapturedStep, Variant, count_nodes
 from headrace._src.compile.clusters.cluster_kernel import Compiled
 from headrace._src.compile.clusters.report import Section, pointwise_flops, sections, show_call
-from headrace._src.compile.native import machine_code as native
+from headrace._src.compile.native import machine_code
 from headrace._src.compile.regions.groups import Group
 from headrace._src.compile.run.choose import Choice
 from headrace._src.graph.dataflow import Dataflow, Node
@@ -112,7 +112,7 @@ def _why_interpreted(step: CapturedStep) -> str | None:
     """Return the reason why nothing of a step is compiled; None if the compiler was run on it."""
     if step.options.jit == "off":
         return "the session's configuration or HEADRACE_JIT says so"
-    return native.why_not()
+    return machine_code.why_not()
 
 
 def _why_as_is(step: CapturedStep) -> Iterator[str]:

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from headrace._src.compile.ahead.transposed import AS_IT_IS, build_transposed, supports_transposed
-from headrace._src.compile.build import families as anchors
-from headrace._src.compile.build import matrix_products as matrices
+from headrace._src.compile.build import families, matrix_products
 from headrace._src.compile.build.families import Family
 from headrace._src.compile.build.group_epilogues import epilogue_of
 from headrace._src.compile.build.plan_builder import Builder
@@ -71,7 +70,7 @@ def _build_contraction(builder: Builder, group: Group, g: Contraction) -> None:
     x, y = group.head.inputs[:2]
     matrix = _known(builder, y)
     if matrix is None or g.batch:
-        matrices.build(builder, group)
+        matrix_products.build(builder, group)
         return
     epilogue, operands, outputs = epilogue_of(builder, group)
     kernel = gemm(
@@ -166,8 +165,8 @@ def _described(build: Callable[[Builder, Group, Any], None]) -> Callable[[Builde
 
 
 FAMILIES: dict[str, Family] = {
-    **anchors.FAMILIES,
-    "contraction": Family(matrices.supports, _described(_build_contraction)),
+    **families.FAMILIES,
+    "contraction": Family(matrix_products.supports, _described(_build_contraction)),
     "convolution": Family(_convolves, _described(_build_convolution)),
     "depthwise": Family(_convolves, _described(_build_depthwise)),
     "pooling": Family(_pools, _described(_build_pooling)),

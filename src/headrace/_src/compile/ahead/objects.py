@@ -39,9 +39,9 @@ def emit_object(program: LlvmProgram, target: Target) -> bytes:
 @cache
 def all_targets() -> Any:
     """The LLVM library with code generators for all targets."""
-    from headrace._src.compile.native import machine_code as native
+    from headrace._src.compile.native import machine_code
 
-    llvm = native._llvm()
+    llvm = machine_code._llvm()
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     return llvm

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from headrace._src.compile.build import convolutions_and_pools as images, tensor_list_buffers as lists, matrix_products as matrices, rows_and_indices as prepared, structured_regions as structures
+from headrace._src.compile.build import convolutions_and_pools, tensor_list_buffers, matrix_products, rows_and_indices, structured_regions
 from headrace._src.compile.build.plan_builder import Builder
 from headrace._src.compile.regions.groups import Group
 
@@ -29,24 +29,24 @@ def _always(geometry: Any) -> bool:
 
 
 FAMILIES: dict[str, Family] = {
-    "contraction": Family(matrices.supports, matrices.build),
-    "convolution": Family(images.supports_convolution, images.build_convolution),
-    "depthwise": Family(images.supports_convolution, images.build_convolution),
-    "pooling": Family(images.supports_pooling, images.build_pooling),
-    "softmax": Family(_always, prepared.build_softmax),
-    "cross_entropy": Family(_always, prepared.build_cross_entropy),
-    "batch_norm": Family(_always, prepared.build_batch_norm),
-    "local_response": Family(prepared.supports_local_response, prepared.build_local_response),
-    "gather": Family(_always, prepared.build_gather),
-    "cut": Family(_always, prepared.build_cut),
-    "divisor": Family(_always, prepared.build_divisor),
-    "segment_sum": Family(_always, prepared.build_segment_sum),
-    "scatter": Family(_always, prepared.build_scatter),
-    "row_update": Family(_always, prepared.build_row_update),
-    "scan": Family(_always, prepared.build_scan),
-    "generator": Family(_always, prepared.build_advance),
-    "random": Family(prepared.supports_random, prepared.build_random),
-    "list": Family(_always, lists.build_list),
-    "while": Family(_always, structures.build_while),
-    "if": Family(_always, structures.build_if),
+    "contraction": Family(matrix_products.supports, matrix_products.build),
+    "convolution": Family(convolutions_and_pools.supports_convolution, convolutions_and_pools.build_convolution),
+    "depthwise": Family(convolutions_and_pools.supports_convolution, convolutions_and_pools.build_convolution),
+    "pooling": Family(convolutions_and_pools.supports_pooling, convolutions_and_pools.build_pooling),
+    "softmax": Family(_always, rows_and_indices.build_softmax),
+    "cross_entropy": Family(_always, rows_and_indices.build_cross_entropy),
+    "batch_norm": Family(_always, rows_and_indices.build_batch_norm),
+    "local_response": Family(rows_and_indices.supports_local_response, rows_and_indices.build_local_response),
+    "gather": Family(_always, rows_and_indices.build_gather),
+    "cut": Family(_always, rows_and_indices.build_cut),
+    "divisor": Family(_always, rows_and_indices.build_divisor),
+    "segment_sum": Family(_always, rows_and_indices.build_segment_sum),
+    "scatter": Family(_always, rows_and_indices.build_scatter),
+    "row_update": Family(_always, rows_and_indices.build_row_update),
+    "scan": Family(_always, rows_and_indices.build_scan),
+    "generator": Family(_always, rows_and_indices.build_advance),
+    "random": Family(rows_and_indices.supports_random, rows_and_indices.build_random),
+    "list": Family(_always, tensor_list_buffers.build_list),
+    "while": Family(_always, structured_regions.build_while),
+    "if": Family(_always, structured_regions.build_if),
 }

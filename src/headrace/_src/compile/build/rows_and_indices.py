@@ -15,7 +15,7 @@ import numpy as np
 from headrace._src.compile.build.plan_builder import Builder, StridedOperand
 from headrace._src.compile.build.compose import Composer
 from headrace._src.compile.regions.groups import Group
-from headrace._src.compile.build import normalisation_fragments as recipes
+from headrace._src.compile.build import normalisation_fragments
 from headrace._src.compile.kernels.images.conv_geometry import layout_of
 from headrace._src.compile.kernels.rows.cut_piece import CutPiece
 from headrace._src.compile.kernels.rows.divisor_check import LookForZero
@@ -73,16 +73,16 @@ def _splice(builder: Builder, node: Node, fragment: Plan) -> None:
 def build_softmax(builder: Builder, group: Group) -> None:
     """Softmax and its logarithm."""
     g: Softmax = group.head.geometry
-    _splice(builder, group.head, recipes.softmax(g))
+    _splice(builder, group.head, normalisation_fragments.softmax(g))
 
 
 def build_cross_entropy(builder: Builder, group: Group) -> None:
     """The losses of softmax with their gradient and its followers, in one pass."""
     node, g, space = group.head, group.head.geometry, group.space
     if isinstance(g, CrossEntropy):
-        fragment = recipes.cross_entropy(g)
+        fragment = normalisation_fragments.cross_entropy(g)
     else:
-        fragment = recipes.sparse_cross_entropy(g)
+        fragment = normalisation_fragments.sparse_cross_entropy(g)
     if len(group.nodes) == 1:
         _splice(builder, node, fragment)
         return
@@ -123,7 +123,7 @@ def supports_local_response(g: LocalResponse) -> bool:
 def build_local_response(builder: Builder, group: Group) -> None:
     """Local response normalisation and its gradient."""
     g: LocalResponse = group.head.geometry
-    _splice(builder, group.head, recipes.local_response(g))
+    _splice(builder, group.head, normalisation_fragments.local_response(g))
 
 
 def build_batch_norm(builder: Builder, group: Group) -> None:
@@ -138,12 +138,12 @@ def build_batch_norm(builder: Builder, group: Group) -> None:
     inputs |= {i: builder.whole(node.inputs[i]) for i in g.operands if i not in images}
     if g.direction == "gradient" or len(group.nodes) == 1:
         outputs = {i: builder.result(v) for i, v in enumerate(node.outputs)}
-        builder.splice(recipes.batch_norm(g, layout), inputs, outputs, node.name)
+        builder.splice(normalisation_fragments.batch_norm(g, layout), inputs, outputs, node.name)
         return
     # The followers are computed as the image is normalised, so a map takes the place of the image.
     outputs = {i: builder.result(v) for i, v in enumerate(node.outputs) if i}
     factor = outputs[0] = builder.temporary("float32", g.c, f"{node.name}/factor")
-    builder.splice(recipes.batch_norm_statistics(g, layout), inputs, outputs, node.name)
+    builder.splice(normalisation_fragments.batch_norm_statistics(g, layout), inputs, outputs, node.name)
     mean = outputs[1] if g.training else inputs[3]
     space = group.space
     along = (0, block, 0, 0, 1) if block else (0, 0, 0, 1)
@@ -151,7 +151,7 @@ def build_batch_norm(builder: Builder, group: Group) -> None:
     vectors = [StridedOperand(b, "float32", along) for b in (mean, factor, inputs[2])]
     composer = Composer()
     given = [composer.operand(image, g.dtype), *(composer.operand(v, "float32") for v in vectors)]
-    (y,) = composer.apply(recipes.normalise(g.dtype), given)
+    (y,) = composer.apply(normalisation_fragments.normalise(g.dtype), given)
     composed = builder.compose(group, space, composer, {node.outputs[0]: y})
     operands: list[Any] = list(composer.operands)
     builder.map(space, composed.program, operands, composed.outputs, node.name)

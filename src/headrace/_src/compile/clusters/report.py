@@ -10,10 +10,10 @@ from math import prod
 from typing import Any
 
 from headrace._src.compile.clusters.cluster_kernel import Compiled
-from headrace._src.compile.native import machine_code as native
+from headrace._src.compile.native import machine_code
 from headrace._src.compile.plan.plan import Call, Plan
 from headrace._src.compile.regions.groups import Group, program_of
-from headrace._src.compile.run import header_words as words
+from headrace._src.compile.run import header_words
 from headrace._src.compile.run.plan_segments import kind_of
 from headrace._src.graph.dataflow import Node
 from headrace._src.lowering.rules import Elementwise, Reduce, Update
@@ -59,10 +59,12 @@ def code_sizes(plan: Plan) -> list[int | None]:
 
     def size(call: Call) -> int | None:
         kind = kind_of(call)
-        if kind not in (words.TEAM, words.ALONE):
+        if kind not in (header_words.TEAM, header_words.ALONE):
             return None
         if call.kernel not in known:
-            known[call.kernel] = native.code_size(call.kernel, serial=kind == words.ALONE)
+            known[call.kernel] = machine_code.code_size(
+                call.kernel, serial=kind == header_words.ALONE
+            )
         return known[call.kernel]
 
     return [size(call) for call in plan.calls]

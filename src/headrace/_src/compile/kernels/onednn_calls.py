@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from headrace._src.compile.codegen.emit import F32, I8, I32, I64, PTR, VOID, Function, Module, Reg
-from headrace._src.compile.native import machine_code as native
+from headrace._src.compile.native import machine_code
 from headrace._src.devices.buffers import address
 from headrace._src.devices.onednn import library
 from headrace._src.devices.onednn.matmul_primitives import matmul_plan
@@ -96,8 +96,8 @@ class OneDnnGemm:
     def bind(self, threads: int) -> Bound:
         lib = library.library()
         for name in ("dnnl_sgemm", "omp_set_num_threads"):
-            native.define(name, lib.functions[name])
-        (function,) = native.link({f"foreign {self} on {lib.num_threads}": self._text})
+            machine_code.define(name, lib.functions[name])
+        (function,) = machine_code.link({f"foreign {self} on {lib.num_threads}": self._text})
         return Bound(function, 0)
 
     def _text(self, symbol: str) -> str:
@@ -153,8 +153,8 @@ class Chain:
             *(word for row in frame.calls for word in row),
         ]
         for name in _CALLED:
-            native.define(name, lib.functions[name])
-        (function,) = native.link({"foreign chain": _chain_text})
+            machine_code.define(name, lib.functions[name])
+        (function,) = machine_code.link({"foreign chain": _chain_text})
         user = np.array(words, np.uint64)
         return Bound(function, address(user), (user, frame, plan))
 

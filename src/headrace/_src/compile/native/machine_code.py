@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from headrace._src.compile.codegen.kernel_spec import COUNTER_STRIDE, Kernel, generate, meetings_of
-from headrace._src.compile.native import code_cache as cache
+from headrace._src.compile.native import code_cache
 from headrace._src.core.config import settings
 from headrace._src.core.locks import RLock
 from headrace._src.core.progress import counted
@@ -218,14 +218,14 @@ def link(units: Mapping[str, Callable[[str], str]]) -> list[int]:
     with _lock:
         missing = [name for name in units if name not in _addresses]
         if missing:
-            keys = {name: cache.key(name) for name in missing}
-            kept = {name: cache.store().get("objects", k) for name, k in keys.items()}
+            keys = {name: code_cache.key(name) for name in missing}
+            kept = {name: code_cache.store().get("objects", k) for name, k in keys.items()}
             objects = {name: data for name, data in kept.items() if data is not None}
             fresh = [name for name in missing if name not in objects]
             texts = ((name, units[name](_symbol(keys[name]))) for name in fresh)
             for name, data in _assemble_all(texts):
                 objects[name] = data
-                cache.store().put("objects", keys[name], data)
+                code_cache.store().put("objects", keys[name], data)
             found = load(list(objects.values()), [_symbol(k) for k in keys.values()])
             _addresses.update({name: found[_symbol(k)] for name, k in keys.items()})
         return [_addresses[name] for name in units]
@@ -266,8 +266,8 @@ def code_size(spec: Kernel, *, serial: bool = False) -> int:
     """Return the bytes of a kernel's machine code; compile it if it isn't cached."""
     llvm = _llvm()
     identity = ("serial " if serial else "") + repr(spec)
-    key = cache.key(identity)
-    data = cache.store().get("objects", key)
+    key = code_cache.key(identity)
+    data = code_cache.store().get("objects", key)
     if data is None:
         data = assemble(generate(spec, _symbol(key), host(), serial=serial))
     sections = llvm.ObjectFileRef.from_data(data).sections()

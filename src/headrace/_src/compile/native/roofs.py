@@ -14,7 +14,7 @@ import numpy as np
 
 from headrace._src.compile.codegen.emit import F32
 from headrace._src.compile.codegen.kernel_spec import Team
-from headrace._src.compile.native import machine_code as native
+from headrace._src.compile.native import machine_code
 from headrace._src.devices import onednn
 from headrace._src.devices.target import host
 
@@ -100,8 +100,8 @@ def peak_flops(threads: int) -> float:
     """Multiplications and additions per second, in float32, of a team."""
     lanes = host().lanes()
     spec = MultiplyAdd(200_000, 12, lanes)
-    y = native.aligned(4 * lanes * (threads + 1), np.float32)
-    seconds = _best(native.prepared_kernel(spec, [y], threads))
+    y = machine_code.aligned(4 * lanes * (threads + 1), np.float32)
+    seconds = _best(machine_code.prepared_kernel(spec, [y], threads))
     return 2 * spec.rounds * spec.chains * lanes * threads / seconds
 
 
@@ -110,11 +110,11 @@ def bandwidth(threads: int) -> float:
     an update in place, whichever moves more (writing lines that were just read can be cheaper).
     """
     size, lanes = 2**24, host().lanes()
-    arrays = [native.aligned(4 * size, np.float32) for _ in range(3)]
+    arrays = [machine_code.aligned(4 * size, np.float32) for _ in range(3)]
     for array in arrays:
         array[:] = 0  # so that it has memory of its own
-    copy = native.prepared_kernel(StreamCopy(size, lanes), arrays[:2], threads)
-    update = native.prepared_kernel(StreamUpdate(size, lanes), arrays, threads)
+    copy = machine_code.prepared_kernel(StreamCopy(size, lanes), arrays[:2], threads)
+    update = machine_code.prepared_kernel(StreamUpdate(size, lanes), arrays, threads)
     return 4 * size * max(2 / _best(copy), 5 / _best(update))
 
 

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from headrace._src.compile.native import code_cache as cache
+from headrace._src.compile.native import code_cache
 from headrace._src.compile.plan.pack_arena import Lifetime, pack
 from headrace._src.compile.plan.plan import Buffer, Call, Plan
 from headrace._src.compile.run.driver import NativeCluster
@@ -84,10 +84,10 @@ def fastest(key: str, ways: Mapping[str, Callable[[], Plan]], threads: int) -> s
     if settings().accuracy != "strict":
         full = f"{host().model} {threads} threads {key} {','.join(names)}"
         with _lock:
-            seconds = cache.recall(full) or {}
+            seconds = code_cache.recall(full) or {}
             if seconds.keys() != ways.keys():
                 seconds = _race({name: make() for name, make in ways.items()}, threads)
-                cache.remember(full, seconds)
+                code_cache.remember(full, seconds)
     chosen = min(names, key=lambda name: seconds.get(name, 0.0))
     choices: list[Choice] | None = getattr(_listening, "choices", None)
     if choices is not None:

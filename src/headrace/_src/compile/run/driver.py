@@ -32,11 +32,10 @@ import numpy as np
 from headrace._src.compile.codegen.kernel_spec import COUNTER_STRIDE
 from headrace._src.compile.kernels.onednn_calls import Bound, is_foreign
 from headrace._src.compile.kernels.rows.list_rows import HEADER
-from headrace._src.compile.native import machine_code as native
+from headrace._src.compile.native import machine_code
 from headrace._src.compile.plan.plan import Buffer, Call, Plan
-from headrace._src.compile.run import entry
+from headrace._src.compile.run import entry, helper_threads
 from headrace._src.compile.run import header_words as words
-from headrace._src.compile.run import helper_threads as pool
 from headrace._src.compile.run.header_words import FIRST_ARRAY, Header, PhaseWord, RowWord, TeamWord
 from headrace._src.compile.run.phases import Phase, PhaseCall, phases_of
 from headrace._src.compile.run.plan_segments import kind_of, segments
@@ -356,7 +355,7 @@ class _Instance:
             Header.PHASES: address(self._phases),
             Header.CLAIMS: address(self._claims),
             Header.WORDS: address(self._team),
-            Header.SPIN: pool.spin_between_phases(threads),
+            Header.SPIN: helper_threads.spin_between_phases(threads),
             Header.COUNTERS: address(self._counters),
             Header.COUNTER_COUNT: sum(counts),
             Header.THREADS: threads,
@@ -376,8 +375,10 @@ class _Instance:
             self.words[word] = value
         self.enter = _method(self.words)
         if threads > 1:
-            self.words[Header.POOL] = pool.helpers_for(threads)
-            weakref.finalize(self, pool.wait_until_left, address(self.words)).atexit = False
+            self.words[Header.POOL] = helper_threads.helpers_for(threads)
+            weakref.finalize(
+                self, helper_threads.wait_until_left, address(self.words)
+            ).atexit = False
 
     def ends(self) -> np.ndarray:
         """When each call ended, as the clock of `Header.STARTED` shows it."""
@@ -415,7 +416,9 @@ def _functions(calls: Sequence[Call]) -> list[int]:
     found: dict[Any, int] = {}
     for kind in (words.TEAM, words.ALONE):
         specs = list(dict.fromkeys(c.kernel for c in calls if kind_of(c) == kind))
-        found.update(zip(specs, native.addresses(specs, serial=kind == words.ALONE), strict=True))
+        found.update(
+            zip(specs, machine_code.addresses(specs, serial=kind == words.ALONE), strict=True)
+        )
     return [found.get(c.kernel, 0) for c in calls]
 
 
@@ -533,8 +536,8 @@ def _definition() -> _MethodDef:
         "PyLong_FromLongLong",
         "Py_IncRef",
     ):
-        native.define(name, getattr(ctypes.pythonapi, name))
-    (function,) = native.link({"driver": lambda symbol: entry.driver_text(symbol, host())})
+        machine_code.define(name, getattr(ctypes.pythonapi, name))
+    (function,) = machine_code.link({"driver": lambda symbol: entry.driver_text(symbol, host())})
     return _MethodDef(b"run", function, _FASTCALL, None)
 
 

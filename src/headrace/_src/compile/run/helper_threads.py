@@ -20,7 +20,7 @@ import time
 
 import numpy as np
 
-from headrace._src.compile.native import machine_code as native
+from headrace._src.compile.native import machine_code
 from headrace._src.compile.run.header_words import LINE, TICKS, HelperWord, PoolWord
 from headrace._src.compile.run.team_functions import helper_text
 from headrace._src.core.locks import Lock
@@ -90,7 +90,7 @@ def helpers_for(threads: int) -> int:
 
 def _start(own: np.ndarray) -> int:
     """Start a helper; return 0, or the system's error number."""
-    (function,) = native.link({"helper": lambda symbol: helper_text(symbol, host())})
+    (function,) = machine_code.link({"helper": lambda symbol: helper_text(symbol, host())})
     library, thread = ctypes.CDLL(None), ctypes.c_ulong()
     # Signals are for Python's own threads.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - _OWN_SIGNALS)

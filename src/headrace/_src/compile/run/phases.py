@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from headrace._src.compile.codegen.kernel_spec import meetings_of
 from headrace._src.compile.plan.plan import Call
-from headrace._src.compile.run import header_words as words
+from headrace._src.compile.run import header_words
 from headrace._src.compile.run.header_words import How
 from headrace._src.compile.run.plan_segments import kind_of
 
@@ -60,8 +60,8 @@ def phases_of(
 def _groups(calls: Sequence[Call], starts: Collection[int]) -> list[list[int]]:
     """Numbers of calls that don't depend on each other, one after the other."""
     kinds = [kind_of(c) for c in calls]
-    alone = {i for i, kind in enumerate(kinds) if kind in (words.JUMP, words.FOREIGN)}
-    targets = {calls[i].kernel.target for i in alone if kinds[i] == words.JUMP}
+    alone = {i for i, kind in enumerate(kinds) if kind in (header_words.JUMP, header_words.FOREIGN)}
+    targets = {calls[i].kernel.target for i in alone if kinds[i] == header_words.JUMP}
     first = {0, *starts, *alone, *(i + 1 for i in alone), *targets}
     groups: list[list[int]] = []
     for i, call in enumerate(calls):
@@ -73,12 +73,12 @@ def _groups(calls: Sequence[Call], starts: Collection[int]) -> list[list[int]]:
 
 def _meetings(call: Call) -> int:
     """Return a call's meetings; a small kernel, which is compiled for one thread, has none."""
-    return meetings_of(call.kernel) if kind_of(call) == words.TEAM else 0
+    return meetings_of(call.kernel) if kind_of(call) == header_words.TEAM else 0
 
 
 def _phase(calls: Sequence[Call], first: int) -> Phase:
     end, kernel = first + len(calls), calls[0].kernel
     kinds = {kind_of(c) for c in calls}
-    if kinds == {words.JUMP}:
+    if kinds == {header_words.JUMP}:
         return Phase(How.UNLESS if kernel.conditional else How.ALWAYS, first, end, kernel.target)
-    return Phase(How.SMALL if kinds == {words.ALONE} else How.SHARED, first, end)
+    return Phase(How.SMALL if kinds == {header_words.ALONE} else How.SHARED, first, end)

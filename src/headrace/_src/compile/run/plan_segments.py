@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from headrace._src.compile.kernels.onednn_calls import is_foreign
 from headrace._src.compile.plan.plan import Call, Jump
-from headrace._src.compile.run import header_words as words
+from headrace._src.compile.run import header_words
 
 __all__ = ["kind_of", "segments"]
 
@@ -23,11 +23,13 @@ def segments(calls: Sequence[Call]) -> list[tuple[int, int, int]]:
     kinds = [kind_of(c) for c in calls]
     jumps: dict[int, int] = {}
     for first, end in _spans(calls):
-        if words.FOREIGN in kinds[first:end]:
-            own = (i for i in range(first, end) if kinds[i] == words.JUMP)
+        if header_words.FOREIGN in kinds[first:end]:
+            own = (i for i in range(first, end) if kinds[i] == header_words.JUMP)
             jumps.update({i: calls[i].kernel.target for i in own})
         else:
-            kind = words.TEAM if words.TEAM in kinds[first:end] else words.ALONE
+            kind = (
+                header_words.TEAM if header_words.TEAM in kinds[first:end] else header_words.ALONE
+            )
             kinds[first:end] = [kind] * (end - first)
     cuts = sorted({0, len(calls), *jumps, *(i + 1 for i in jumps), *jumps.values()})
     result: list[tuple[int, int, int]] = []
@@ -35,18 +37,18 @@ def segments(calls: Sequence[Call]) -> list[tuple[int, int, int]]:
     for first, end in pairwise(cuts):
         numbers[first] = len(result)
         if first in jumps:
-            result.append((words.JUMP, first, jumps[first]))
+            result.append((header_words.JUMP, first, jumps[first]))
         else:
             result += _runs(kinds, first, end)
     numbers[len(calls)] = len(result)
-    return [(k, a, numbers[b] if k == words.JUMP else b) for k, a, b in result]
+    return [(k, a, numbers[b] if k == header_words.JUMP else b) for k, a, b in result]
 
 
 def _spans(calls: Sequence[Call]) -> list[tuple[int, int]]:
     """Return the ranges of calls that jumps span, forward or back, merged where they overlap."""
     found: list[tuple[int, int]] = []
     for i, call in enumerate(calls):
-        if kind_of(call) == words.JUMP:
+        if kind_of(call) == header_words.JUMP:
             target = call.kernel.target
             found.append((min(i, target), max(i + 1, target)))
     merged: list[tuple[int, int]] = []
@@ -67,19 +69,19 @@ def _runs(kinds: Sequence[int], first: int, stop: int) -> list[tuple[int, int, i
             result.append((kind, first, end))
 
     while first < stop:
-        foreign = kinds[first] == words.FOREIGN
+        foreign = kinds[first] == header_words.FOREIGN
         end = first
-        while end < stop and (kinds[end] == words.FOREIGN) == foreign:
+        while end < stop and (kinds[end] == header_words.FOREIGN) == foreign:
             end += 1
-        large = [i for i in range(first, end) if kinds[i] == words.TEAM]
+        large = [i for i in range(first, end) if kinds[i] == header_words.TEAM]
         if foreign:
-            add(words.FOREIGN, first, end)
+            add(header_words.FOREIGN, first, end)
         elif large:
-            add(words.ALONE, first, large[0])
-            add(words.TEAM, large[0], large[-1] + 1)
-            add(words.ALONE, large[-1] + 1, end)
+            add(header_words.ALONE, first, large[0])
+            add(header_words.TEAM, large[0], large[-1] + 1)
+            add(header_words.ALONE, large[-1] + 1, end)
         else:
-            add(words.ALONE, first, end)
+            add(header_words.ALONE, first, end)
         first = end
     return result
 
@@ -87,7 +89,7 @@ def _runs(kinds: Sequence[int], first: int, stop: int) -> list[tuple[int, int, i
 def kind_of(call: Call) -> int:
     """Return the kind of a call: run by a team, by one thread, by another library, or a jump."""
     if isinstance(call.kernel, Jump):
-        return words.JUMP
+        return header_words.JUMP
     if is_foreign(call.kernel):
-        return words.FOREIGN
-    return words.ALONE if getattr(call.kernel, "small", False) else words.TEAM
+        return header_words.FOREIGN
+    return header_words.ALONE if getattr(call.kernel, "small", False) else header_words.TEAM

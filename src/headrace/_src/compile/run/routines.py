@@ -1,4 +1,4 @@
-"""Native routines for interpreted operations that no lowering rule covers (see graph.generated).
+"""Native routines for interpreted operations that no lowering rule covers (see lowering.generated).
 In: settings. Out: a function on arrays. `ROUTINES` has them by name.
 """
 
@@ -15,7 +15,7 @@ from headrace._src.compile.kernels.singles.byte_strings import StringNumbers
 from headrace._src.compile.kernels.singles.ctc_beam import CtcBeamSearch, beam_memory
 from headrace._src.compile.kernels.singles.ctc_loss import CtcLoss, row_size, work_rows
 from headrace._src.compile.kernels.singles.softmax_rows import SoftmaxOfAny
-from headrace._src.compile.native import machine_code as native
+from headrace._src.compile.native import machine_code
 from headrace._src.compile.run.text_routines import (
     BYTES_AT,
     SIZE_AT,
@@ -35,8 +35,8 @@ _SMALL = 1 << 18  # operations: one thread does fewer in less time than a team n
 
 def _team(spec: Kernel) -> Callable[..., None]:
     """Return the function that runs a kernel on contiguous arrays, by one thread if it's little."""
-    (function,) = native.addresses([spec])
-    alone = ctypes.CFUNCTYPE(None, *native.KERNEL_TYPES)(function)
+    (function,) = machine_code.addresses([spec])
+    alone = ctypes.CFUNCTYPE(None, *machine_code.KERNEL_TYPES)(function)
     none = (ctypes.c_uint64 * 1)()  # neither scratch nor counters
     assert not spec.counters and not meetings_of(spec)
 
@@ -44,7 +44,7 @@ def _team(spec: Kernel) -> Callable[..., None]:
         rest = ctypes.addressof(none)
         pointers = [*map(address, arrays), rest, rest]
         if work >= _SMALL:
-            native.run_team(function, pointers)
+            machine_code.run_team(function, pointers)
             return
         table = (ctypes.c_uint64 * len(pointers))(*pointers)
         alone(ctypes.addressof(table), 0, 1, 0)
@@ -141,9 +141,9 @@ def string_numbers(function: str) -> Callable[..., Any] | None:
     if not knows_bytes():
         return None
     spec = StringNumbers(function, TYPE_AT, SIZE_AT, BYTES_AT)
-    (place,) = native.addresses([spec])
+    (place,) = machine_code.addresses([spec])
     # Not CFUNCTYPE, which releases the GIL: other threads might free a string.
-    kernel = ctypes.PYFUNCTYPE(None, *native.KERNEL_TYPES)(place)
+    kernel = ctypes.PYFUNCTYPE(None, *machine_code.KERNEL_TYPES)(place)
     dtype = np.dtype(function if function.startswith("float") else np.int64)
 
     def call(

@@ -1,4 +1,4 @@
-"""Kernels for single interpreted operations (see graph.generated). In: a description of what an
+"""Kernels for single interpreted operations (see lowering.generated). In: a description of what an
 operation computes. Out: a function on arrays that runs it on all cores.
 
 The code of such a kernel doesn't depend on sizes: it's generated once per operation and type.
@@ -21,7 +21,7 @@ from headrace._src.compile.kernels.rows.spans import ColumnSums, RowUpdates, Spa
 from headrace._src.compile.kernels.singles.fourier import Fourier
 from headrace._src.compile.kernels.singles.matrix_factors import PANEL, Cholesky, Inverse
 from headrace._src.compile.kernels.singles.random_numbers import RandomNumbers
-from headrace._src.compile.native import machine_code as native
+from headrace._src.compile.native import machine_code
 from headrace._src.compile.native.machine_code import available
 from headrace._src.compile.run import routines
 from headrace._src.core.dtypes import as_dtype
@@ -188,12 +188,12 @@ def routine(name: str, *settings: Hashable) -> Callable[..., Any] | None:
 
 def _runner(spec: Kernel) -> Callable[..., None]:
     """The function that runs a kernel on contiguous arrays, whatever their sizes."""
-    (function,) = native.addresses([spec])
+    (function,) = machine_code.addresses([spec])
     none = (ctypes.c_uint64 * 1)()  # neither scratch nor counters
     assert not spec.counters and not meetings_of(spec)
 
     def run(*arrays: np.ndarray) -> None:
         rest = ctypes.addressof(none)
-        native.run_team(function, [*map(address, arrays), rest, rest])
+        machine_code.run_team(function, [*map(address, arrays), rest, rest])
 
     return run

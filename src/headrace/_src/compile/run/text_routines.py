@@ -29,7 +29,7 @@ from headrace._src.compile.kernels.singles.example_records import (
 from headrace._src.compile.kernels.singles.number_texts import NumberTexts
 from headrace._src.compile.kernels.singles.split_texts import CsvFields, SplitTexts
 from headrace._src.compile.kernels.singles.text_spans import SpanNumbers, SpanTexts, TextSpans
-from headrace._src.compile.native import machine_code as native
+from headrace._src.compile.native import machine_code
 from headrace._src.devices.buffers import address
 
 __all__ = ["BYTES_AT", "SIZE_AT", "TEXT_ROUTINES", "TYPE_AT", "knows_bytes"]
@@ -54,9 +54,9 @@ def _caller(spec: Kernel, objects: bool) -> Callable[..., int]:
     """The function of `sizes` and contiguous arrays that runs a kernel in this thread and returns
     its `done`, the argument that comes last. It holds Python's lock if the kernel uses objects.
     """
-    (place,) = native.addresses([spec])
+    (place,) = machine_code.addresses([spec])
     prototype = ctypes.PYFUNCTYPE if objects else ctypes.CFUNCTYPE
-    kernel = prototype(None, *native.KERNEL_TYPES)(place)
+    kernel = prototype(None, *machine_code.KERNEL_TYPES)(place)
     count = len(spec.arguments)
 
     def call(sizes: Sequence[int], *arrays: np.ndarray) -> int:

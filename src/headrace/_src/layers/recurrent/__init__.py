@@ -3,14 +3,14 @@
 from headrace._src.layers.recurrent import (
     basic_cells,
     block_cells,
+    cell_wrappers,
     contrib_cells,
     dynamic,
     legacy_decoders,
     lstm_cells,
     multi_cell,
     projections,
+    raw_rnn,
     stacked,
     static,
 )
-from headrace._src.layers.recurrent import cell_wrappers as wrappers
-from headrace._src.layers.recurrent import raw_rnn as raw

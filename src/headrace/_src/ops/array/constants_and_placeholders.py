@@ -19,8 +19,7 @@ from headrace._src.graph.composite import SparseTensor
 from headrace._src.graph.definition import NOT_DIFFERENTIABLE, Effect, Kind, Sample, unfolded
 from headrace._src.graph.operation import Tensor
 from headrace._src.lowering.rules import Pass
-from headrace._src.ops.base import infer
-from headrace._src.ops.base import to_tensor as convert
+from headrace._src.ops.base import infer, to_tensor
 from headrace._src.ops.base.builder import OpBuilder
 from headrace._src.ops.base.define import composed, define
 from headrace._src.ops.base.samples import r, unary
@@ -73,7 +72,7 @@ def constant(
 
     If `shape` has more elements than `value`, the last element is repeated, unless `verify_shape`.
     """
-    return convert.constant(value, dtype, shape, name, verify_shape)
+    return to_tensor.constant(value, dtype, shape, name, verify_shape)
 
 
 def _unfed(*, op: Any) -> Any:
@@ -142,8 +141,8 @@ def sparse_placeholder(dtype: Any, shape: Any = None, name: str | None = None) -
         known = TensorShape(shape)
         rank = known.rank
         if known.is_fully_defined():
-            sizes = convert.as_array(known.as_list(), dtypes.int64)
-            dense_shape = convert.constant(sizes, name=part("shape") or "Const")
+            sizes = to_tensor.as_array(known.as_list(), dtypes.int64)
+            dense_shape = to_tensor.constant(sizes, name=part("shape") or "Const")
         else:
             dense_shape = placeholder(dtypes.int64, [rank], name=part("shape"))
     values = placeholder(dtype, [None], name=part("values"))

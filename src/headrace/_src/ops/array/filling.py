@@ -23,8 +23,7 @@ from headrace._src.graph.inference import static_by_kernel
 from headrace._src.graph.operation import Operation, Tensor
 from headrace._src.lowering.rules import Elementwise, Site
 from headrace._src.ops.array.shape_ops import reshape, shape_internal
-from headrace._src.ops.base import infer
-from headrace._src.ops.base import to_tensor as convert
+from headrace._src.ops.base import infer, to_tensor
 from headrace._src.ops.base.define import b, composed, define
 from headrace._src.ops.base.samples import r, unary
 from headrace._src.ops.base.simplify_rules import filled
@@ -197,11 +196,11 @@ def _filled(shape: Any, value: Any, dtype: DType, name: str | None, default_name
     with name_scope(name, default_name, [shape]) as scope:
         if not isinstance(shape, Tensor):
             if _is_small(shape):
-                return convert.constant(value, dtype, shape=shape, name=scope)
+                return to_tensor.constant(value, dtype, shape=shape, name=scope)
             shape = _shape_tensor(shape)
         if not shape.shape.sizes:
             shape = reshape(shape, [-1])
-        return fill(shape, convert.constant(value, dtype), name=scope)
+        return fill(shape, to_tensor.constant(value, dtype), name=scope)
 
 
 def _is_small(shape: Any) -> bool:

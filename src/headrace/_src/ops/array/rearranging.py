@@ -17,8 +17,7 @@ from headrace._src.graph.inference import constant_value
 from headrace._src.graph.operation import Operation, Tensor
 from headrace._src.lowering.rules import traced
 from headrace._src.ops.array.filling import zero_array
-from headrace._src.ops.base import infer
-from headrace._src.ops.base import to_tensor as convert
+from headrace._src.ops.base import infer, to_tensor
 from headrace._src.ops.base.builder import OpBuilder
 from headrace._src.ops.base.counted import counted
 from headrace._src.ops.base.define import b, composed, define
@@ -355,7 +354,7 @@ def _static_paddings(
     extra = -(sizes + base[:, 0] + base[:, 1]) % blocks
     paddings = np.stack([base[:, 0], base[:, 1] + extra], 1)
     crops = np.stack([np.zeros_like(extra), extra], 1)
-    return convert.constant(paddings, name="paddings"), convert.constant(crops, name="crops")
+    return to_tensor.constant(paddings, name="paddings"), to_tensor.constant(crops, name="crops")
 
 
 # -- Space and depth -------------------------------------------------------------------------------

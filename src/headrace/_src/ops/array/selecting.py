@@ -17,8 +17,7 @@ from headrace._src.graph.definition import NOT_DIFFERENTIABLE, Kind, Sample
 from headrace._src.graph.inference import constant_value
 from headrace._src.graph.operation import Operation, Tensor
 from headrace._src.lowering.rules import Elementwise, Site, View, broadcast_view
-from headrace._src.ops.base import infer
-from headrace._src.ops.base import to_tensor as convert
+from headrace._src.ops.base import infer, to_tensor
 from headrace._src.ops.base.builder import OpBuilder
 from headrace._src.ops.base.counted import counted
 from headrace._src.ops.base.define import b, composed, define
@@ -273,12 +272,12 @@ def sequence_mask(
         lengths = convert_to_tensor(lengths)
         if maxlen is None:
             longest = b.reduce_max(lengths, _all_axes(lengths))
-            maxlen = b.maximum(convert.constant(0, longest.dtype), longest)
+            maxlen = b.maximum(to_tensor.constant(0, longest.dtype), longest)
         else:
             maxlen = convert_to_tensor(maxlen)
         if maxlen.shape.rank not in (0, None):
             raise ValueError("maxlen must be scalar for sequence_mask")
-        ends = [convert.constant(n, maxlen.dtype) for n in (0, 1)]
+        ends = [to_tensor.constant(n, maxlen.dtype) for n in (0, 1)]
         places = b.range_op(ends[0], maxlen, ends[1])
         limits = b.cast_op(b.expand_dims(lengths, -1), DstT=maxlen.dtype)
         result = b.less(places, limits)
@@ -289,7 +288,7 @@ def sequence_mask(
 
 def _all_axes(x: Tensor) -> Tensor:
     if x.shape.rank is not None:
-        return convert.constant(np.arange(x.shape.rank), dtypes.int32)
+        return to_tensor.constant(np.arange(x.shape.rank), dtypes.int32)
     return b.range_op(0, b.rank_op(x), 1)
 
 

@@ -21,8 +21,7 @@ from headrace._src.graph.composite import SparseTensor, SparseTensorValue
 from headrace._src.graph.definition import NOT_DIFFERENTIABLE, Kind, Sample
 from headrace._src.graph.operation import Operation, Tensor
 from headrace._src.lowering.rules import Move, Site, View, broadcast_view, row_major
-from headrace._src.ops.base import infer
-from headrace._src.ops.base import to_tensor as convert
+from headrace._src.ops.base import infer, to_tensor
 from headrace._src.ops.base.builder import OpBuilder
 from headrace._src.ops.base.counted import counted
 from headrace._src.ops.base.define import b, composed, define
@@ -161,7 +160,7 @@ def shape_internal(
             return b.cast(value.dense_shape, out_type)
         tensor = convert_to_tensor(value)
         if optimize and tensor.shape.is_fully_defined():
-            return convert.constant(tensor.shape.as_list(), out_type, name=scope)
+            return to_tensor.constant(tensor.shape.as_list(), out_type, name=scope)
         return shape_op(tensor, out_type=out_type, name=scope)
 
 
@@ -174,7 +173,7 @@ def rank(input: Any, name: str | None = None) -> Tensor:
             return size_op(input.dense_shape, name=scope)
         tensor = convert_to_tensor(input)
         if tensor.shape.rank is not None:
-            return convert.constant(tensor.shape.rank, dtypes.int32, name=scope)
+            return to_tensor.constant(tensor.shape.rank, dtypes.int32, name=scope)
         return rank_op(tensor, name=scope)
 
 
@@ -191,7 +190,7 @@ def size(
             return b.reduce_prod(b.cast(input.dense_shape, out_type), 0, name=scope)
         tensor = convert_to_tensor(input)
         if tensor.shape.is_fully_defined():
-            return convert.constant(tensor.shape.num_elements(), out_type, name=scope)
+            return to_tensor.constant(tensor.shape.num_elements(), out_type, name=scope)
         return size_op(tensor, out_type=out_type, name=scope)
 
 

@@ -22,8 +22,7 @@ from headrace._src.graph.operation import Operation, Tensor
 from headrace._src.lowering.row_anchors import Cut
 from headrace._src.lowering.rules import Anchor, Join, Site, View, row_major, traced, traced_view
 from headrace._src.ops.array.filling import zero_array
-from headrace._src.ops.base import infer
-from headrace._src.ops.base import to_tensor as convert
+from headrace._src.ops.base import infer, to_tensor
 from headrace._src.ops.base.builder import OpBuilder
 from headrace._src.ops.base.counted import counted
 from headrace._src.ops.base.define import b, composed, define
@@ -566,7 +565,7 @@ def slice_tensor(tensor: Any, key: Any, var: Any = None) -> Any:
             if any(t.dtype is dtypes.int64 for t in ends):
                 ends = [b.cast(t, dtypes.int64) for t in ends]
         else:
-            ends = [convert.constant([], dtypes.int32)] * 3
+            ends = [to_tensor.constant([], dtypes.int32)] * 3
         starts, stops, steps = ends
         return strided_slice(tensor, starts, stops, steps, **masks, var=var, name=scope)
 

@@ -19,7 +19,7 @@ from headrace._src.graph.operation import Operation, Tensor
 from headrace._src.lowering import generated
 from headrace._src.lowering.anchors import largest
 from headrace._src.lowering.rules import COMPILED, Anchor
-from headrace._src.ops.base import to_tensor as convert
+from headrace._src.ops.base import to_tensor
 from headrace._src.ops.base.builder import OpBuilder
 from headrace._src.ops.base.counted import counted
 from headrace._src.ops.base.define import b, composed, define
@@ -380,7 +380,7 @@ def _last_axis_order(axis: int, rank: int | None, dynamic_rank: Tensor) -> Any:
     if rank is not None:
         order = np.arange(rank)
         order[[axis, -1]] = order[[-1, axis]]
-        return convert.constant(order, name="transposition")
+        return to_tensor.constant(order, name="transposition")
     at: Any = axis if axis >= 0 else b.add_v2(axis, dynamic_rank, name="add")
     front = b.range(at)
     last = b.subtract(dynamic_rank, 1, name="sub")

@@ -14,7 +14,7 @@ from headrace._src.core.tensor_shape import Dimension, TensorShape
 from headrace._src.graph.composite import IndexedSlices, SparseTensor, SparseTensorValue
 from headrace._src.graph.inference import constant_value
 from headrace._src.graph.operation import Tensor
-from headrace._src.ops.base import to_tensor as convert
+from headrace._src.ops.base import to_tensor
 from headrace._src.ops.base.define import b, composed
 from headrace._src.ops.base.to_tensor import (
     convert_to_tensor,
@@ -85,7 +85,7 @@ def _pack_nested(values: Any, dtype: DType, name: str) -> Any:
         if not any(map(_is_dense, elements)):
             return elements
         tensors = [
-            v if _is_dense(v) else convert.constant(v, dtype, name=str(i))
+            v if _is_dense(v) else to_tensor.constant(v, dtype, name=str(i))
             for i, v in enumerate(elements)
         ]
         return b.pack(tensors, name=scope)
@@ -123,7 +123,7 @@ def _sizes_to_tensor(sizes: Any, dtype: Any, name: str | None) -> Tensor:
         raise ValueError(
             f"Cannot convert a TensorShape to dtype int32; a dimension is too large ({largest})"
         )
-    return convert.constant(sizes, dtype, name=name or "shape_as_tensor")
+    return to_tensor.constant(sizes, dtype, name=name or "shape_as_tensor")
 
 
 register_tensor_conversion_function(TensorShape, _shape_to_tensor, 100)

@@ -18,7 +18,7 @@ from headrace._src.graph.keys import GraphKeys
 from headrace._src.graph.mode import executing_eagerly
 from headrace._src.graph.operation import Tensor
 from headrace._src.ops.base.to_tensor import convert_to_tensor, name_scope
-from headrace._src.ops.io import summary_ops as summaries
+from headrace._src.ops.io import summary_ops
 
 __all__ = [
     "audio",
@@ -78,7 +78,7 @@ def scalar(
     the tag, by which TensorBoard groups summaries.
     """
     with _scope(name, family, [tensor]) as (tag, scope):
-        return _collected(summaries.scalar_summary(tag, tensor, name=scope), collections)
+        return _collected(summary_ops.scalar_summary(tag, tensor, name=scope), collections)
 
 
 @export("summary.histogram")
@@ -87,7 +87,7 @@ def histogram(
 ) -> Tensor:
     """Return a summary of the distribution of numbers, which must be finite."""
     with _scope(name, family, [values], "HistogramSummary") as (tag, scope):
-        return _collected(summaries.histogram_summary(tag, values, name=scope), collections)
+        return _collected(summary_ops.histogram_summary(tag, values, name=scope), collections)
 
 
 @export("summary.image")
@@ -104,7 +104,7 @@ def image(
     uint8 is used as it is, other types are scaled, each image separately.
     """
     with _scope(name, family, [tensor]) as (tag, scope):
-        made = summaries.image_summary(tag, tensor, max_images=max_outputs, name=scope)
+        made = summary_ops.image_summary(tag, tensor, max_images=max_outputs, name=scope)
         return _collected(made, collections)
 
 
@@ -124,7 +124,7 @@ def audio(
     """
     with _scope(name, family, [tensor]) as (tag, scope):
         rate = convert_to_tensor(sample_rate, dtypes.float32, name="sample_rate")
-        made = summaries.audio_summary_v2(tag, tensor, rate, max_outputs=max_outputs, name=scope)
+        made = summary_ops.audio_summary_v2(tag, tensor, rate, max_outputs=max_outputs, name=scope)
         return _collected(made, collections)
 
 
@@ -162,7 +162,7 @@ def tensor_summary(
     if display_name is not None:
         metadata.display_name = display_name
     with _scope(name, family, [tensor]) as (tag, scope):
-        made = summaries.tensor_summary_v2(tag, tensor, metadata.SerializeToString(), name=scope)
+        made = summary_ops.tensor_summary_v2(tag, tensor, metadata.SerializeToString(), name=scope)
         return _collected(made, collections)
 
 
@@ -185,7 +185,7 @@ def merge(
     inputs = list(inputs)
     name = _clean(name)
     with name_scope(name, "Merge", inputs):
-        return _collected(summaries.merge_summary(inputs, name=name), collections, ())
+        return _collected(summary_ops.merge_summary(inputs, name=name), collections, ())
 
 
 @export("summary.merge_all")
@@ -205,6 +205,6 @@ def get_summary_description(node_def: Any) -> Any:
     """Return the SummaryDescription in the `description` of a TensorSummary's NodeDef."""
     from google.protobuf import json_format  # loaded on first use, like all of protobuf
 
-    if node_def.op != summaries.tensor_summary.definition.op_type:  # type: ignore[attr-defined]
+    if node_def.op != summary_ops.tensor_summary.definition.op_type:  # type: ignore[attr-defined]
         raise ValueError(f"Can't get_summary_description on {node_def.op}")
     return json_format.Parse(node_def.attr["description"].s, proto.SummaryDescription())

@@ -21,7 +21,7 @@ from headrace._src.ops.base.define import b, composed
 from headrace._src.ops.base.samples import r, typed
 from headrace._src.ops.base.simplify_rules import neutral, one
 from headrace._src.ops.base.to_tensor import convert_to_tensor, name_scope
-from headrace._src.ops.math import special_kernels as special
+from headrace._src.ops.math import special_kernels
 from headrace._src.ops.math.arithmetic import binary_op, zero_where
 
 __all__ = ["DIVISOR", "divide", "floordiv", "truediv"]
@@ -255,7 +255,7 @@ def _xdivy_gradient(b: OpBuilder, op: Any, dz: Any) -> Any:
 @binary_op(
     "Xdivy",
     _NO_NAN_TYPES,
-    special.xdivy,
+    special_kernels.xdivy,
     _xdivy_gradient,
     samples=_SAMPLES,
     lower=rounded_once(lambda e, x, y: e.select(e.eq(x, 0), 0, x / y)),

@@ -22,8 +22,7 @@ from headrace._src.ops.base.counted import counted
 from headrace._src.ops.base.define import b, composed, define
 from headrace._src.ops.base.samples import pairs, r, unary
 from headrace._src.ops.base.to_tensor import convert_to_tensor, name_scope
-from headrace._src.ops.math import special_kernels as special
-from headrace._src.ops.math import special_lowered
+from headrace._src.ops.math import special_kernels, special_lowered
 from headrace._src.ops.math.arithmetic import binary_op
 from headrace._src.ops.math.elementwise import on_sparse_values, unary_op
 
@@ -49,7 +48,7 @@ def _gaussian(b: OpBuilder, op: Any, dy: Any, scale: float) -> Any:
 @unary_op(
     "Erf",
     "{floats}",
-    special.erf,
+    special_kernels.erf,
     lambda b, op, dy: _gaussian(b, op, dy, 2 / math.sqrt(math.pi)),
     lower=lambda e, x: e.erf(x),
 )
@@ -61,7 +60,7 @@ def erf(x, name=None):
 @unary_op(
     "Erfc",
     "{floats}",
-    special.erfc,
+    special_kernels.erfc,
     lambda b, op, dy: _gaussian(b, op, dy, -2 / math.sqrt(math.pi)),
     lower=special_lowered.erfc,
 )
@@ -76,7 +75,7 @@ def erfc(x, name=None):
 @unary_op(
     "Lgamma",
     "{floats}",
-    special.lgamma,
+    special_kernels.lgamma,
     lambda b, op, dy: b.multiply(dy, b.digamma(op.inputs[0])),
     samples=unary(0.3, 5),
     lower=special_lowered.lgamma,
@@ -97,7 +96,7 @@ def _digamma_gradient(b: OpBuilder, op: Any, dy: Any) -> Any:
 @unary_op(
     "Digamma",
     "{floats}",
-    special.digamma,
+    special_kernels.digamma,
     _digamma_gradient,
     samples=unary(0.3, 5),
     lower=special_lowered.digamma,
@@ -121,7 +120,7 @@ def _polygamma_gradient(b: OpBuilder, op: Any, dz: Any) -> Any:
 @binary_op(
     "Polygamma",
     _TWO,
-    special.polygamma,
+    special_kernels.polygamma,
     _polygamma_gradient,
     signature="a: T, x: T -> z: T",
     samples=_ORDERS,
@@ -142,7 +141,7 @@ def _zeta_gradient(b: OpBuilder, op: Any, dz: Any) -> Any:
 @binary_op(
     "Zeta",
     _TWO,
-    special.zeta,
+    special_kernels.zeta,
     _zeta_gradient,
     signature="x: T, q: T -> z: T",
     samples=[
@@ -170,7 +169,7 @@ def _igamma_slopes(b: OpBuilder, op: Any, dz: Any) -> tuple[Tensor, Tensor]:
 @binary_op(
     "Igamma",
     _TWO,
-    special.igamma,
+    special_kernels.igamma,
     counted(19, _igamma_slopes),
     signature="a: T, x: T -> z: T",
     samples=pairs(0.3, 4)[:3],
@@ -183,7 +182,7 @@ def igamma(a, x, name=None):
 @binary_op(
     "Igammac",
     _TWO,
-    special.igammac,
+    special_kernels.igammac,
     counted(21, lambda b, op, dz: _igamma_slopes(b, op, b.negative(dz))),
     signature="a: T, x: T -> z: T",
     samples=pairs(0.3, 4)[:3],
@@ -195,7 +194,7 @@ def igammac(a, x, name=None):
 @binary_op(
     "IgammaGradA",
     _TWO,
-    special.igamma_grad_a,
+    special_kernels.igamma_grad_a,
     NOT_DIFFERENTIABLE,
     signature="a: T, x: T -> z: T",
     samples=pairs(0.3, 4)[:3],
@@ -215,7 +214,7 @@ def _betainc(a: Any, b: Any, x: Any) -> Any:
             "a, b and x must be scalars or of one shape, but have the shapes "
             f"{np.shape(a)}, {np.shape(b)}, {np.shape(x)}"
         )
-    return special.betainc(a, b, x)
+    return special_kernels.betainc(a, b, x)
 
 
 @counted(25)
@@ -262,7 +261,7 @@ def _i0e_gradient(b: OpBuilder, op: Any, dy: Any) -> Any:
 @unary_op(
     "BesselI0e",
     "{floats}",
-    special.bessel_i0e,
+    special_kernels.bessel_i0e,
     _i0e_gradient,
     lower=special_lowered.bessel_i0e,
 )
@@ -288,7 +287,7 @@ def _i1e_gradient(b: OpBuilder, op: Any, dy: Any) -> Any:
 @unary_op(
     "BesselI1e",
     "{floats}",
-    special.bessel_i1e,
+    special_kernels.bessel_i1e,
     _i1e_gradient,
     lower=special_lowered.bessel_i1e,
 )
@@ -328,7 +327,7 @@ def _xlogy_gradient(b: OpBuilder, op: Any, dz: Any) -> Any:
 @binary_op(
     "Xlogy",
     "{float16|float32|float64|complex64|complex128}",
-    special.xlogy,
+    special_kernels.xlogy,
     _xlogy_gradient,
     samples=pairs(0.2, 3),
     lower=rounded_once(lambda e, x, y: e.select(e.eq(x, 0), 0, x * e.log(y))),

@@ -20,7 +20,7 @@ from headrace._src.graph.definition import NOT_DIFFERENTIABLE, Effect, Sample
 from headrace._src.graph.operation import Tensor
 from headrace._src.ops.base import infer
 from headrace._src.ops.base.define import composed, define
-from headrace._src.ops.nn import candidate_kernels as candidates
+from headrace._src.ops.nn import candidate_kernels
 from headrace._src.ops.nn.candidate_kernels import Distribution
 from headrace._src.ops.random.philox import PhiloxState
 from headrace._src.ops.random.random_functions import get_seed
@@ -71,7 +71,7 @@ def _outcome(
     _check(true_classes, num_true)
     check_room([num_sampled], np.int64, "num_sampled")
     state = ctx.state(PhiloxState, lambda: PhiloxState(*seeds))
-    return candidates.outcome(state, distribution, true_classes, num_sampled, unique)
+    return candidate_kernels.outcome(state, distribution, true_classes, num_sampled, unique)
 
 
 # -- Samplers of a range ---------------------------------------------------------------------------
@@ -99,14 +99,14 @@ def _ranged(op_type: str, distribution: Any) -> Any:
     )
 
 
-@_ranged("UniformCandidateSampler", candidates.uniform)
+@_ranged("UniformCandidateSampler", candidate_kernels.uniform)
 def uniform_candidate_sampler_op(
     true_classes, num_true, num_sampled, unique, range_max, seed=0, seed2=0, name=None
 ):
     """Return classes below range_max, all equally likely."""
 
 
-@_ranged("LogUniformCandidateSampler", candidates.log_uniform)
+@_ranged("LogUniformCandidateSampler", candidate_kernels.log_uniform)
 def log_uniform_candidate_sampler_op(
     true_classes, num_true, num_sampled, unique, range_max, seed=0, seed2=0, name=None
 ):
@@ -170,8 +170,10 @@ def _learned(true_classes, *, num_true, num_sampled, unique, range_max, seed, se
         raise ValueError(f"true classes must be in [0, {range_max}), got {true_classes.tolist()}")
     learned = ctx.state(_Learned, lambda: _Learned(range_max, (seed, seed2)))
     with learned.lock:
-        distribution = candidates.weighed(learned.weights)
-        found = candidates.outcome(learned.random, distribution, true_classes, num_sampled, unique)
+        distribution = candidate_kernels.weighed(learned.weights)
+        found = candidate_kernels.outcome(
+            learned.random, distribution, true_classes, num_sampled, unique
+        )
         np.add.at(learned.weights, true_classes.reshape(-1), 1)
     return found
 
@@ -241,7 +243,7 @@ def _fixed_distribution(
         raise ValueError(f"range_max is {range_max}, but there are {len(weights)} classes")
     if not (weights >= 0).all() or not weights.any() or not np.isfinite(weights).all():
         raise ValueError("unigrams must be finite and not negative, and one of them positive")
-    return candidates.fixed(weights.tolist())
+    return candidate_kernels.fixed(weights.tolist())
 
 
 def _counts_of(path: str) -> list[float]:
@@ -274,7 +276,9 @@ def _fixed(
     options = range_max, vocab_file, distortion, num_reserved_ids, num_shards, shard, unigrams
     kept = ctx.state(_Fixed, lambda: _Fixed(_fixed_distribution(*options), (seed, seed2)))
     _check(true_classes, num_true)
-    return candidates.outcome(kept.random, kept.distribution, true_classes, num_sampled, unique)
+    return candidate_kernels.outcome(
+        kept.random, kept.distribution, true_classes, num_sampled, unique
+    )
 
 
 @define(

@@ -14,8 +14,7 @@ from headrace._src.core.export import export
 from headrace._src.graph.default import get_default_graph
 from headrace._src.graph.keys import GraphKeys
 from headrace._src.ops.io.checkpoints import restore_v2
-from headrace._src.ops.state import ref_variable_ops as state
-from headrace._src.ops.state import resource_variable_ops as resource_state
+from headrace._src.ops.state import ref_variable_ops, resource_variable_ops
 from headrace._src.train.saving.checkpoint_reader import checkpoint_in, load_checkpoint
 from headrace._src.variables.partition import PartitionedVariable
 from headrace._src.variables.resource_variable import ResourceVariable
@@ -140,8 +139,8 @@ def initialize_with(variable: Any, value: Any) -> None:
     graph = variable.graph
     with graph.as_default(), graph.colocate_with(variable.op):
         if isinstance(variable, ResourceVariable):
-            made = resource_state.assign_variable_op(variable.handle, value)
+            made = resource_variable_ops.assign_variable_op(variable.handle, value)
         else:
-            made = state.assign_op(variable._as_graph_element(), value).op
+            made = ref_variable_ops.assign_op(variable._as_graph_element(), value).op
     variable._initializer_op = made
     variable._initial_value = value

@@ -19,8 +19,7 @@ from headrace._src.graph.operation import Operation, Tensor, made_at
 from headrace._src.ops.array.constants_and_placeholders import identity
 from headrace._src.ops.base.define import b
 from headrace._src.ops.base.to_tensor import convert_to_tensor
-from headrace._src.ops.state import ref_variable_ops as state
-from headrace._src.ops.state import resource_variable_ops as resource_state
+from headrace._src.ops.state import ref_variable_ops, resource_variable_ops
 from headrace._src.ops.state.table_classes import LookupInterface
 from headrace._src.variables.partition import PartitionedVariable
 from headrace._src.variables.resource_variable import ResourceVariable
@@ -83,7 +82,7 @@ class _Reference(SaveableObject):
         if restored_shapes is not None:
             value = b.reshape(value, restored_shapes[0])
         check = restored_shapes is None and self.op.shape.is_fully_defined()
-        return state.assign_op(self.op, value, validate_shape=check, use_locking=True)
+        return ref_variable_ops.assign_op(self.op, value, validate_shape=check, use_locking=True)
 
 
 class _Resource(SaveableObject):
@@ -102,7 +101,7 @@ class _Resource(SaveableObject):
         with get_default_graph().device(self._handle.device):
             value = identity(value)
             self._shape.assert_is_compatible_with(value.shape)
-            return resource_state.assign_variable_op(self._handle, value)
+            return resource_variable_ops.assign_variable_op(self._handle, value)
 
 
 # -- From variables --------------------------------------------------------------------------------

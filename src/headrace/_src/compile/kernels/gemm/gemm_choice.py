@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from headrace._src.compile.codegen.epilogue import Epilogue
 from headrace._src.compile.codegen.kernel_spec import Kernel
-from headrace._src.compile.kernels import onednn_calls as foreign
+from headrace._src.compile.kernels import onednn_calls
 from headrace._src.compile.kernels.gemm.fully_connected import small_batch, small_batch_backward
 from headrace._src.compile.kernels.gemm.gemm import (
     BLOCK_COLUMNS,
@@ -68,7 +68,7 @@ def candidates(
         )  # fmt: skip
     plain = dtype == "float32" and epilogue == nothing(dtype) and not rounds
     if plain and target is None and onednn.available():
-        found.append(foreign.OneDnnGemm(m, n, k, transpose_a, transpose_b))
+        found.append(onednn_calls.OneDnnGemm(m, n, k, transpose_a, transpose_b))
     return found
 
 

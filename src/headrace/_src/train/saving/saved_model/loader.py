@@ -14,7 +14,7 @@ from headrace._src.core.export import export
 from headrace._src.graph.default import get_default_graph
 from headrace._src.graph.graph_io import read_message
 from headrace._src.train.saving.import_meta_graph import import_meta_graph
-from headrace._src.train.saving.saved_model import saved_model_names as names
+from headrace._src.train.saving.saved_model import saved_model_names
 
 __all__ = ["load", "maybe_saved_model_directory", "parse_saved_model"]
 
@@ -29,20 +29,26 @@ Path = str | bytes | os.PathLike[str]
 def maybe_saved_model_directory(export_dir: Path) -> bool:
     """Return whether a directory holds a SavedModel."""
     export_dir = os.fsdecode(export_dir)
-    files = (names.SAVED_MODEL_FILENAME_PB, names.SAVED_MODEL_FILENAME_PBTXT)
+    files = (
+        saved_model_names.SAVED_MODEL_FILENAME_PB,
+        saved_model_names.SAVED_MODEL_FILENAME_PBTXT,
+    )
     return any(os.path.exists(os.path.join(export_dir, file)) for file in files)
 
 
 def parse_saved_model(export_dir: Path) -> Any:
     """The SavedModel message of a directory."""
     export_dir = os.fsdecode(export_dir)
-    for file in (names.SAVED_MODEL_FILENAME_PB, names.SAVED_MODEL_FILENAME_PBTXT):
+    for file in (
+        saved_model_names.SAVED_MODEL_FILENAME_PB,
+        saved_model_names.SAVED_MODEL_FILENAME_PBTXT,
+    ):
         path = os.path.join(export_dir, file)
         if os.path.exists(path):
             return read_message(path, proto.SavedModel)
     raise OSError(
         f"SavedModel file does not exist at: {export_dir}/"
-        f"{{{names.SAVED_MODEL_FILENAME_PBTXT}|{names.SAVED_MODEL_FILENAME_PB}}}"
+        f"{{{saved_model_names.SAVED_MODEL_FILENAME_PBTXT}|{saved_model_names.SAVED_MODEL_FILENAME_PB}}}"
     )
 
 
@@ -66,7 +72,11 @@ def load(
         if saver is None:
             log.info("The specified SavedModel has no variables; no checkpoints were restored.")
         else:
-            path = os.path.join(export_dir, names.VARIABLES_DIRECTORY, names.VARIABLES_FILENAME)
+            path = os.path.join(
+                export_dir,
+                saved_model_names.VARIABLES_DIRECTORY,
+                saved_model_names.VARIABLES_FILENAME,
+            )
             saver.restore(sess, path)
         init_op = _init_op(meta_graph, import_scope)
         if init_op is not None:
@@ -90,16 +100,16 @@ def _init_op(meta_graph: Any, scope: str | None) -> Any:
     it.
     """
     graph = get_default_graph()
-    if names.INIT_OP_SIGNATURE_KEY in meta_graph.signature_def:
-        signature = meta_graph.signature_def[names.INIT_OP_SIGNATURE_KEY]
-        name = signature.outputs[names.INIT_OP_SIGNATURE_KEY].name
+    if saved_model_names.INIT_OP_SIGNATURE_KEY in meta_graph.signature_def:
+        signature = meta_graph.signature_def[saved_model_names.INIT_OP_SIGNATURE_KEY]
+        name = signature.outputs[saved_model_names.INIT_OP_SIGNATURE_KEY].name
         try:
             return graph.as_graph_element(f"{scope}/{name}" if scope else name)
         except KeyError:
             raise NotFoundError(
                 None, None, f"The SavedModel's init op {name!r} could not be found in its graph"
             ) from None
-    for key in (names.MAIN_OP_KEY, names.LEGACY_INIT_OP_KEY):
+    for key in (saved_model_names.MAIN_OP_KEY, saved_model_names.LEGACY_INIT_OP_KEY):
         if key not in meta_graph.collection_def:
             continue
         listed = meta_graph.collection_def[key].node_list.value
@@ -112,10 +122,10 @@ def _init_op(meta_graph: Any, scope: str | None) -> Any:
 def _asset_feeds(meta_graph: Any, export_dir: str, scope: str | None) -> dict[str, str]:
     """Return the constants that name files, and the files' current paths."""
     assets = list(meta_graph.asset_file_def)
-    if not assets and names.ASSETS_KEY in meta_graph.collection_def:
-        listed = meta_graph.collection_def[names.ASSETS_KEY].any_list.value
+    if not assets and saved_model_names.ASSETS_KEY in meta_graph.collection_def:
+        listed = meta_graph.collection_def[saved_model_names.ASSETS_KEY].any_list.value
         assets = [proto.AssetFileDef.FromString(item.value) for item in listed]
-    folder = os.path.join(export_dir, names.ASSETS_DIRECTORY)
+    folder = os.path.join(export_dir, saved_model_names.ASSETS_DIRECTORY)
     return {
         f"{scope}/{asset.tensor_info.name}" if scope else asset.tensor_info.name: os.path.join(
             folder, asset.filename

@@ -23,8 +23,7 @@ from headrace._src.graph.keys import GraphKeys
 from headrace._src.graph.operation import Operation, Tensor
 from headrace._src.ops.base.define import b
 from headrace._src.ops.state.table_classes import tables_initializer
-from headrace._src.train.saving.saved_model import saved_model_names as names
-from headrace._src.train.saving.saved_model import signatures
+from headrace._src.train.saving.saved_model import saved_model_names, signatures
 from headrace._src.train.saving.saver import Saver
 from headrace._src.variables.collections import (
     global_variables_initializer,
@@ -52,7 +51,9 @@ class SavedModelBuilder:
                 f"{self._directory}"
             )
         os.makedirs(self._directory, exist_ok=True)
-        self._saved = proto.SavedModel(saved_model_schema_version=names.SAVED_MODEL_SCHEMA_VERSION)
+        self._saved = proto.SavedModel(
+            saved_model_schema_version=saved_model_names.SAVED_MODEL_SCHEMA_VERSION
+        )
         self._has_variables = False
 
     def add_meta_graph_and_variables(
@@ -79,10 +80,10 @@ class SavedModelBuilder:
             )
         _check_signatures(signature_def_map)
         _add_main_op(main_op or legacy_init_op)
-        folder = os.path.join(self._directory, names.VARIABLES_DIRECTORY)
+        folder = os.path.join(self._directory, saved_model_names.VARIABLES_DIRECTORY)
         os.makedirs(folder, exist_ok=True)
         saver = saver or Saver(sharded=True, allow_empty=True)
-        path = os.path.join(folder, names.VARIABLES_FILENAME)
+        path = os.path.join(folder, saved_model_names.VARIABLES_FILENAME)
         saver.save(sess, path, write_meta_graph=False, write_state=False)
         self._add(
             saver, tags, signature_def_map, assets_collection, clear_devices, strip_default_attrs
@@ -116,7 +117,11 @@ class SavedModelBuilder:
     def save(self, as_text: bool = False) -> bytes:
         """Write the graphs; returns the file's name."""
         os.makedirs(self._directory, exist_ok=True)
-        name = names.SAVED_MODEL_FILENAME_PBTXT if as_text else names.SAVED_MODEL_FILENAME_PB
+        name = (
+            saved_model_names.SAVED_MODEL_FILENAME_PBTXT
+            if as_text
+            else saved_model_names.SAVED_MODEL_FILENAME_PB
+        )
         path = os.path.join(self._directory, name)
         write_message(path, self._saved, as_text)
         log.info("SavedModel written to: %s", path)
@@ -149,13 +154,13 @@ class SavedModelBuilder:
             source = _asset_path(tensor)
             name = _asset_name(source, copied)
             if name not in copied:
-                folder = os.path.join(self._directory, names.ASSETS_DIRECTORY)
+                folder = os.path.join(self._directory, saved_model_names.ASSETS_DIRECTORY)
                 os.makedirs(folder, exist_ok=True)
                 shutil.copyfile(source, os.path.join(folder, name))
                 copied[name] = source
             asset = meta_graph.asset_file_def.add(filename=name)
             asset.tensor_info.name = tensor.name
-            listed = meta_graph.collection_def[names.ASSETS_KEY].any_list.value.add()
+            listed = meta_graph.collection_def[saved_model_names.ASSETS_KEY].any_list.value.add()
             listed.type_url = _ASSET_TYPE
             listed.value = asset.SerializeToString()
 
@@ -189,7 +194,7 @@ def _asset_name(source: str, copied: Mapping[str, str]) -> str:
 
 def _check_signatures(signature_def_map: Mapping[str, Any] | None) -> None:
     for key, signature in (signature_def_map or {}).items():
-        if key == names.INIT_OP_SIGNATURE_KEY:
+        if key == saved_model_names.INIT_OP_SIGNATURE_KEY:
             raise KeyError(
                 f'SignatureDef map key "{key}" is reserved for initialization. Please use a '
                 "different key."
@@ -213,12 +218,12 @@ def _add_main_op(op: Any) -> None:
     if not isinstance(op, Operation):
         raise TypeError(f"main_op needs to be an Operation: {op!r}")
     graph = get_default_graph()
-    for key in (names.MAIN_OP_KEY, names.LEGACY_INIT_OP_KEY):
+    for key in (saved_model_names.MAIN_OP_KEY, saved_model_names.LEGACY_INIT_OP_KEY):
         if graph.get_collection(key):
             raise ValueError(
                 f"Graph already contains one or more main ops under the collection {key}."
             )
-    graph.add_to_collection(names.MAIN_OP_KEY, op)
+    graph.add_to_collection(saved_model_names.MAIN_OP_KEY, op)
 
 
 @export("saved_model.simple_save")
@@ -234,8 +239,8 @@ def simple_save(
     builder = SavedModelBuilder(export_dir)
     builder.add_meta_graph_and_variables(
         session,
-        [names.SERVING],
-        {names.DEFAULT_SERVING_SIGNATURE_DEF_KEY: signature},
+        [saved_model_names.SERVING],
+        {saved_model_names.DEFAULT_SERVING_SIGNATURE_DEF_KEY: signature},
         assets_collection=get_default_graph().get_collection(GraphKeys.ASSET_FILEPATHS),
         main_op=legacy_init_op,
         clear_devices=True,

@@ -12,7 +12,7 @@ from headrace._src.graph.composite import SparseTensor
 from headrace._src.graph.default import get_default_graph
 from headrace._src.graph.graph import Graph
 from headrace._src.graph.operation import Tensor
-from headrace._src.train.saving.saved_model import saved_model_names as names
+from headrace._src.train.saving.saved_model import saved_model_names
 
 __all__ = [
     "build_signature_def",
@@ -101,7 +101,7 @@ def predict_signature_def(
     return build_signature_def(
         {key: build_tensor_info(tensor) for key, tensor in inputs.items()},
         {key: build_tensor_info(tensor) for key, tensor in outputs.items()},
-        names.PREDICT_METHOD_NAME,
+        saved_model_names.PREDICT_METHOD_NAME,
     )
 
 
@@ -124,9 +124,13 @@ def regression_signature_def(examples: Any, predictions: Any) -> proto.Signature
     if predictions is None:
         raise ValueError("Regression predictions cannot be None.")
     return build_signature_def(
-        {names.REGRESS_INPUTS: _info("Regression examples", examples, dtypes.string)},
-        {names.REGRESS_OUTPUTS: _info("Regression output", predictions, dtypes.float32)},
-        names.REGRESS_METHOD_NAME,
+        {saved_model_names.REGRESS_INPUTS: _info("Regression examples", examples, dtypes.string)},
+        {
+            saved_model_names.REGRESS_OUTPUTS: _info(
+                "Regression output", predictions, dtypes.float32
+            )
+        },
+        saved_model_names.REGRESS_METHOD_NAME,
     )
 
 
@@ -142,15 +146,17 @@ def classification_signature_def(examples: Any, classes: Any, scores: Any) -> pr
         raise ValueError("Classification classes and scores cannot both be None.")
     outputs = {}
     if classes is not None:
-        outputs[names.CLASSIFY_OUTPUT_CLASSES] = _info(
+        outputs[saved_model_names.CLASSIFY_OUTPUT_CLASSES] = _info(
             "Classification classes", classes, dtypes.string
         )
     if scores is not None:
-        outputs[names.CLASSIFY_OUTPUT_SCORES] = _info(
+        outputs[saved_model_names.CLASSIFY_OUTPUT_SCORES] = _info(
             "Classification scores", scores, dtypes.float32
         )
-    inputs = {names.CLASSIFY_INPUTS: _info("Classification examples", examples, dtypes.string)}
-    return build_signature_def(inputs, outputs, names.CLASSIFY_METHOD_NAME)
+    inputs = {
+        saved_model_names.CLASSIFY_INPUTS: _info("Classification examples", examples, dtypes.string)
+    }
+    return build_signature_def(inputs, outputs, saved_model_names.CLASSIFY_METHOD_NAME)
 
 
 @export("saved_model.is_valid_signature", "saved_model.signature_def_utils.is_valid_signature")
@@ -159,14 +165,17 @@ def is_valid_signature(signature_def: Any) -> bool:
     if signature_def is None or not signature_def.outputs:
         return False
     kinds = {key: info.dtype for key, info in signature_def.outputs.items()}
-    if signature_def.method_name == names.PREDICT_METHOD_NAME:
+    if signature_def.method_name == saved_model_names.PREDICT_METHOD_NAME:
         return bool(signature_def.inputs)
     number, text = dtypes.float32.as_datatype_enum, dtypes.string.as_datatype_enum
     if {key: info.dtype for key, info in signature_def.inputs.items()} != {"inputs": text}:
         return False
-    if signature_def.method_name == names.REGRESS_METHOD_NAME:
-        return kinds == {names.REGRESS_OUTPUTS: number}
-    allowed = {names.CLASSIFY_OUTPUT_CLASSES: text, names.CLASSIFY_OUTPUT_SCORES: number}
-    return signature_def.method_name == names.CLASSIFY_METHOD_NAME and all(
+    if signature_def.method_name == saved_model_names.REGRESS_METHOD_NAME:
+        return kinds == {saved_model_names.REGRESS_OUTPUTS: number}
+    allowed = {
+        saved_model_names.CLASSIFY_OUTPUT_CLASSES: text,
+        saved_model_names.CLASSIFY_OUTPUT_SCORES: number,
+    }
+    return signature_def.method_name == saved_model_names.CLASSIFY_METHOD_NAME and all(
         allowed.get(key) == kind for key, kind in kinds.items()
     )
