@@ -155,7 +155,7 @@ def test_a_step_that_may_not_be_compiled_says_so(explain):
 
 def test_without_a_compiler_the_reason_is_what_is_missing(explain, monkeypatch):
     monkeypatch.setattr(
-        explain_text, "native", SimpleNamespace(why_not=lambda: "llvmlite is missing")
+        explain_text, "machine_code", SimpleNamespace(why_not=lambda: "llvmlite is missing")
     )
     assert "not compiled: llvmlite is missing" in explain(TRAIN).stdout
 
