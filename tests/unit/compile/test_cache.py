@@ -1,6 +1,8 @@
 """The store on disk: whole entries or none, a size limit, and no failures."""
 
 import os
+import subprocess
+import sys
 import time
 
 import pytest
@@ -122,6 +124,27 @@ def test_a_directory_that_everyone_may_write_to_is_not_trusted(tmp_path):
 
 def test_keys_tell_identities_apart():
     assert code_cache.key("a") == code_cache.key("a") != code_cache.key("b")
+
+
+def test_processes_have_the_same_keys():
+    code = f"from {cache.__name__} import key; print(key('a'))"
+    other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert other.stdout.strip() == cache.key("a")
+
+
+def test_keys_depend_on_the_sources_of_the_generator(tmp_path, monkeypatch):
+    def changed(text):
+        (tmp_path / "compile" / "conv.py").write_text(text)
+        cache._circumstances.cache_clear()
+        return cache.key("a")
+
+    monkeypatch.setattr(cache, "_ROOMS", tmp_path)
+    (tmp_path / "compile").mkdir()
+    (tmp_path / "lowering").mkdir()
+    try:
+        assert changed("x = 1") == changed("x = 1") != changed("x = 2")
+    finally:
+        cache._circumstances.cache_clear()
 
 
 def test_measured_answers_outlive_the_process(tmp_path, monkeypatch):

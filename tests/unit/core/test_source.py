@@ -1,10 +1,12 @@
 """Captured source lines: whose frames, which lines, which text."""
 
+import importlib
 import linecache
 import os
 
 import pytest
 
+import headrace as tf
 from headrace._src.core import source
 
 
@@ -14,7 +16,7 @@ def run_as(filename, text, **names):
     return names
 
 
-LIBRARY = os.path.join(source._PACKAGE, "ops", "imaginary.py")
+LIBRARY = os.path.join(source._PACKAGE, "_src", "ops", "imaginary.py")
 CALL = "def call(function):\n    return function()\n"
 
 
@@ -143,3 +145,12 @@ def test_errors_name_the_functions_that_a_user_passed():
     first, second, third = str(caught.value).splitlines()
     assert first == "wrong" and second.endswith("   def body():")
     assert second.startswith("  body: ") and third.startswith("  called at ")
+
+
+def test_frames_of_public_modules_are_not_the_users():
+    """headrace/python has functions that make operations, outside the private rooms."""
+    control_flow_ops = importlib.import_module("headrace.python.ops.control_flow_ops")
+    with tf.Graph().as_default():
+        x = tf.constant(1.0)
+        y = control_flow_ops.with_dependencies([x.op], x)
+    assert y.op.traceback[-1][0] == __file__

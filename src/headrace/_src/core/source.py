@@ -16,7 +16,8 @@ from functools import cache
 from types import CodeType, TracebackType
 from typing import Any, overload
 
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
+# All of headrace, of which this file is _src/core/source.py.
+_PACKAGE = os.path.join(os.path.abspath(__file__).rsplit(os.sep, 3)[0], "")
 _CONTEXTS = contextlib.__file__  # its frames lie between ours and the user's with-blocks
 # File name -> whether the user wrote it. Bounded by the number of source files of the process.
 _is_user_file: dict[str, bool] = {}

@@ -31,7 +31,6 @@ from typing import Any
 from headrace._src.core.config import settings
 from headrace._src.core.locks import Lock
 from headrace._src.devices.target import host
-from headrace._src.lowering import pointwise
 
 __all__ = ["CacheDirectory", "key", "recall", "remember", "store"]
 
@@ -39,6 +38,8 @@ KINDS = ("objects", "timings")
 _MAGIC = b"headrace"
 _CHECKSUM = 16  # bytes
 _TEMPORARY = ".writing-"
+_ROOMS = Path(__file__).parents[2]
+_GENERATOR = ("compile", "lowering")  # the rooms whose text decides which code is generated
 _TOUCH_AFTER = 3600  # seconds; the order of use is not needed more exactly than that
 
 
@@ -182,12 +183,14 @@ def _circumstances() -> bytes:
     target = host()
     processor = (target.triple, target.cpu, target.features, target.model)
     digest.update(repr((processor, llvmlite.__version__, llvm.llvm_version_info)).encode())
-    compiler = Path(__file__).parent.parent
-    # Reading half a megabyte takes 2 ms; dates of files say less and differ between installations.
+    # Reading a megabyte takes a few ms; dates of files say less and differ between installations.
     try:
-        for path in [*sorted(compiler.rglob("*.py")), Path(pointwise.__file__)]:
-            digest.update(path.name.encode() + b"\0" + path.read_bytes())
-    except OSError:  # no sources to read: what this process makes is of use to itself alone
+        sources = [p for room in _GENERATOR for p in sorted((_ROOMS / room).rglob("*.py"))]
+        for path in sources:
+            digest.update(f"{path.relative_to(_ROOMS)}".encode() + b"\0" + path.read_bytes())
+    except OSError:
+        sources = []
+    if not sources:  # what this process makes is of use to itself alone
         digest.update(os.urandom(20))
     return digest.digest()
 
