@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import headrace as tf
+from headrace._src.gradients.function_gradients import Defun
 
 
 @pytest.fixture
@@ -211,3 +212,22 @@ def test_the_cache_of_plans_is_bounded(session):
     for i, c in enumerate(constants):
         assert session.run(c) == i
     assert len(session._plans) <= 1024 + 1
+
+
+def test_graphs_whose_functions_have_run_are_freed():
+    def run_one():
+        with tf.Graph().as_default() as graph, tf.Session() as session:
+
+            @Defun(tf.float32, noinline=True)
+            def plus_one(x):
+                return tf.py_func(lambda v: v + 1, [x], tf.float32)
+
+            x = tf.placeholder(tf.float32, [3])
+            y = plus_one(x)
+            for _ in range(3):
+                session.run(y, {x: np.ones(3, np.float32)})
+        return weakref.ref(graph)
+
+    graphs = [run_one() for _ in range(2)]
+    gc.collect()
+    assert [graph() for graph in graphs] == [None, None]

@@ -87,7 +87,6 @@ UNIQUE_ROWS = Definition(
 )
 
 
-@cache
 def counted(definition: Definition) -> Definition | None:
     """Return the form of an op that updates rows which takes the number of rows as its last input;
     None for all other ops.
@@ -95,6 +94,11 @@ def counted(definition: Definition) -> Definition | None:
     rule = definition.lower
     if not isinstance(rule, Anchor) or rule.family not in ("row_update", "scatter"):
         return None
+    return _counted(definition, rule)
+
+
+@cache  # of registered ops only: the definition of a graph's function would keep the graph alive
+def _counted(definition: Definition, rule: Anchor) -> Definition:
     given = definition.schema.inputs
     inputs = (*given, Argument("length", int64))
     schema = definition.schema.changed(f"_Counted{definition.op_type}", inputs)
