@@ -150,10 +150,9 @@ def test_keys_depend_on_the_sources_of_the_generator(tmp_path, monkeypatch):
 def test_measured_answers_outlive_the_process(tmp_path, monkeypatch):
     store = CacheDirectory(tmp_path, 1000)
     monkeypatch.setattr(code_cache, "store", lambda: store)
-    monkeypatch.setattr(code_cache, "_answers", {})
     assert code_cache.recall("conv 3x3, 2 threads") is None
     code_cache.remember("conv 3x3, 2 threads", ["winograd", 0.25])
     assert code_cache.recall("conv 3x3, 2 threads") == ["winograd", 0.25]
-    monkeypatch.setattr(code_cache, "_answers", {})
+    store = CacheDirectory(tmp_path, 1000)
     assert code_cache.recall("conv 3x3, 2 threads") == ["winograd", 0.25]
     assert code_cache.recall("conv 3x3, 4 threads") is None

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import namedtuple
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -145,6 +146,13 @@ class Schema:
     @cached_property
     def outputs(self) -> tuple[Argument, ...]:
         return self._side(1)
+
+    @cached_property
+    def results(self) -> type[tuple[Any, ...]]:
+        """The named tuple of the outputs, which a function that adds such an operation returns if
+        there are several.
+        """
+        return namedtuple(self.op_type, [a.name for a in self.outputs])
 
     def _side(self, side: int) -> tuple[Argument, ...]:
         attributes = self.attributes

@@ -44,10 +44,13 @@ _TOUCH_AFTER = 3600  # seconds; the order of use is not needed more exactly than
 
 
 class CacheDirectory:
-    """A directory of entries. With `directory` None it is always empty and ignores new entries."""
+    """A directory of entries. With `directory` None it is always empty and ignores new entries.
+    answers: the measured answers that this process has read or made, by question.
+    """
 
     def __init__(self, directory: Path | None, limit: int) -> None:
         self.directory = directory
+        self.answers: dict[str, Any] = {}
         self._limit = limit
         self._lock = Lock()
         self._unchecked = limit  # bytes written since the last count; at first, all
@@ -197,24 +200,23 @@ def _circumstances() -> bytes:
 
 # -- Measured choices ------------------------------------------------------------------------------
 
-_answers: dict[str, Any] = {}
-
 
 def recall(question: str) -> Any | None:
     """Return the answer that this process or an earlier one measured; None if there is none.
 
     question: all that the answer depends on (shapes, candidates, threads) but the processor
     """
-    if question not in _answers:
+    answers = store().answers
+    if question not in answers:
         data = store().get("timings", key(question))
         if data is None:
             return None
-        _answers[question] = json.loads(data)["answer"]
-    return _answers[question]
+        answers[question] = json.loads(data)["answer"]
+    return answers[question]
 
 
 def remember(question: str, answer: Any) -> None:
     """Keep a measured answer (anything that JSON can hold) for `recall`."""
-    _answers[question] = answer
+    store().answers[question] = answer
     data = json.dumps({"question": question, "answer": answer}).encode()
     store().put("timings", key(question), data)

@@ -8,7 +8,6 @@ family files, for gradients, which need ops of other families.
 
 from __future__ import annotations
 
-import collections
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import wraps
@@ -398,9 +397,6 @@ def _type_mismatch(schema: Schema, argument: Argument, value: Any, wanted: DType
     )
 
 
-_tuples: dict[str, Any] = {}
-
-
 def results(op: Operation) -> Any:
     """Return a builder's result: the operation, its tensor, its list of tensors, or a named tuple
     of these.
@@ -418,6 +414,4 @@ def results(op: Operation) -> Any:
         tensors = op._outputs[position : position + count]
         grouped.append(tensors if argument.is_list else tensors[0])
         position += count
-    if op.type not in _tuples:
-        _tuples[op.type] = collections.namedtuple(op.type, [a.name for a in outputs])
-    return _tuples[op.type](*grouped)
+    return schema.results(*grouped)
