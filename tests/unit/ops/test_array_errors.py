@@ -131,3 +131,42 @@ def test_a_prevented_gradient_says_why():
 def test_one_hot_says_that_a_value_is_of_another_type():
     with pytest.raises(TypeError, match=r"dtype int32 of on_value .*match dtype parameter float32"):
         tf.one_hot([1], 3, on_value=1, off_value=0, dtype=tf.float32)
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted", "message"),
+    [
+        ([None, 3], [2, 2], "Dimension size must be evenly divisible by 3 but is 4 for 'Reshape'"),
+        ([2, None, 3], [], "Dimension size must be evenly divisible by 6 but is 1 for 'Reshape'"),
+        ([2, 3], [-1, 0], "Cannot reshape a tensor with 6 elements to shape [?,0] (0 elements)"),
+        ([None, 0], [7], "Cannot reshape a tensor with 0 elements to shape [7] (7 elements)"),
+    ],
+)
+def test_reshape_refuses_sizes_that_cannot_fit(given, wanted, message):
+    with tf.Graph().as_default(), pytest.raises(ValueError) as caught:
+        tf.reshape(tf.placeholder(tf.float32, given), wanted)
+    assert message in str(caught.value)
+
+
+def test_reshape_refuses_partly_known_sizes_that_cannot_fit():
+    with tf.Graph().as_default(), pytest.raises(ValueError, match=r"\[\?,2,0\] \(0 elements\)"):
+        tf.reshape(tf.ones([2, 3]), tf.stack([tf.placeholder(tf.int32, []), 2, 0]))
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted", "found"),
+    [
+        ([None, 3], [2, 3], [2, 3]),
+        ([None, 3], [0], [0]),
+        ([None, 3], [-1, 2], [None, 2]),
+        ([None, 3], [-1, 0], [None, 0]),
+        ([None, None, 3], [7], [7]),
+        ([None, 0], [0, -1], [0, None]),
+        ([None, 0], [-1, 2], [0, 2]),
+        (None, [7, -1], [7, None]),
+    ],
+)
+def test_reshape_accepts_sizes_that_may_fit(given, wanted, found):
+    with tf.Graph().as_default():
+        result = tf.reshape(tf.placeholder(tf.float32, given), wanted)
+    assert result.shape.as_list() == found

@@ -200,20 +200,31 @@ def size(
 def _reshape_infer(c: Any, x: TensorShape, shape: TensorShape) -> TensorShape:
     shape.with_rank(1)
     wanted = c.shape_from(1)
-    count = 0 if x.sizes is not None and 0 in x.sizes else x.num_elements()
-    if count is None or wanted.sizes is None:
+    if x.sizes is None or wanted.sizes is None:
         return wanted
+    given = math.prod(n for n in x.sizes if n is not None)
     known = math.prod(n for n in wanted.sizes if n is not None)
-    if wanted.sizes.count(None) == 0 and known != count:
+    # A size of 0 decides the number of elements, whatever the unknown sizes are.
+    open_given = x.sizes.count(None) if given else 0
+    open_wanted = wanted.sizes.count(None) if known else 0
+    if open_given == 1 and not open_wanted:
+        _check_divisible(known, given)
+    if open_given:
+        return wanted
+    if not open_wanted and known != given:
         raise ValueError(
-            f"Cannot reshape a tensor with {count} elements to shape "
+            f"Cannot reshape a tensor with {given} elements to shape "
             f"{show_shape(wanted)} ({known} elements)"
         )
-    if wanted.sizes.count(None) != 1 or not known:
+    if open_wanted != 1:
         return wanted
-    if count % known:
-        raise ValueError(f"Dimension size must be evenly divisible by {known} but is {count}")
-    return TensorShape.of(tuple(count // known if n is None else n for n in wanted.sizes))
+    _check_divisible(given, known)
+    return TensorShape.of(tuple(given // known if n is None else n for n in wanted.sizes))
+
+
+def _check_divisible(count: int, divisor: int) -> None:
+    if count % divisor:
+        raise ValueError(f"Dimension size must be evenly divisible by {divisor} but is {count}")
 
 
 def _reshape_kernel(x: np.ndarray, shape: np.ndarray) -> np.ndarray:
