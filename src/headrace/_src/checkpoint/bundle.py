@@ -274,8 +274,6 @@ class _Index(NamedTuple):
 
 
 def _read_index(path: str) -> _Index:
-    from google.protobuf.message import DecodeError
-
     with file_errors(path), open(path, "rb") as file:
         origin = _origin(path, os.fstat(file.fileno()))
         table = Table(file.read(), path)
@@ -286,7 +284,7 @@ def _read_index(path: str) -> _Index:
             raise DataLossError(None, None, f"{path}: the index has no header")
         header = proto.BundleHeaderProto.FromString(value)
         entries = {key: proto.BundleEntryProto.FromString(value) for key, value in items}
-    except DecodeError as error:
+    except proto.DecodeError as error:
         raise DataLossError(None, None, f"{path}: {error}") from None
     _check_header(header, path)
     return _Index(entries, header.num_shards, origin)

@@ -69,9 +69,7 @@ def _checksum(prefix: str) -> int:
 
 
 def _decode(value: bytes, path: str) -> np.ndarray:
-    from google.protobuf.message import DecodeError
-
     try:
         return to_array(proto.TensorProto.FromString(value))
-    except (DecodeError, ValueError, TypeError) as error:
+    except (proto.DecodeError, ValueError, TypeError) as error:
         raise DataLossError(None, None, f"{path}: {error}") from None

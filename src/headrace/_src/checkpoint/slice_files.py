@@ -175,11 +175,9 @@ def _map(path: str) -> Any:
 
 
 def _parse(value: bytes | None, path: str) -> Any:
-    from google.protobuf.message import DecodeError
-
     if value is None:
         raise DataLossError(None, None, f"{path}: an entry is missing")
     try:
         return proto.SavedTensorSlices.FromString(value)
-    except DecodeError as error:
+    except proto.DecodeError as error:
         raise DataLossError(None, None, f"{path}: {error}") from None

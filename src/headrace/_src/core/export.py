@@ -46,7 +46,7 @@ def lacking(module: str, name: str, owner: object) -> AttributeError:
     that the name is missing and suggests no other: the nearest name may mean the opposite.
     """
     if not name.startswith("_"):
-        from headrace._src.core.missing import explain
+        from headrace._src.core.missing import explain  # for the message alone
 
         public = re.sub(r"^headrace(\._src\.api)?\b", "tf", module)
         if (message := explain(public, name)) is not None:

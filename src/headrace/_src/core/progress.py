@@ -98,7 +98,7 @@ class _Work:
 
     def _show_bar(self) -> None:
         from rich.console import Console  # loaded here: few programs ever need it
-        from rich.progress import Progress, TimeElapsedColumn
+        from rich.progress import Progress, TimeElapsedColumn  # likewise
 
         columns: Any = (*Progress.get_default_columns()[:-1], TimeElapsedColumn())
         console = Console(stderr=True)

@@ -191,7 +191,7 @@ def _show(frame: StackFrame) -> str:
 @cache
 def _is_installed(filename: str) -> bool:
     """Whether a file came with Python or with an installed package."""
-    import sysconfig
+    import sysconfig  # for messages alone
 
     paths = sysconfig.get_paths()
     homes = {paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib", "scripts")}

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from headrace._src.core import proto
 from headrace._src.core.errors import CancelledError, InvalidArgumentError, UnimplementedError
 from headrace._src.devices.mutex import Mutex, MutexLock
 from headrace._src.devices.pending import Pending
@@ -199,10 +200,8 @@ class Reader(Resumable):
 
     def serialize(self) -> bytes:
         """The state as bytes, TensorFlow's."""
-        from headrace._src.core.proto import ReaderBaseState
-
         self._check_is_whole("SerializeState")
-        found: Any = ReaderBaseState(
+        found: Any = proto.ReaderBaseState(
             work_started=self.started,
             work_finished=self.finished,
             num_records_produced=self.produced,
@@ -212,14 +211,10 @@ class Reader(Resumable):
 
     def restore(self, state: bytes) -> None:
         """Go on from what `serialize` returned."""
-        from google.protobuf.message import DecodeError
-
-        from headrace._src.core.proto import ReaderBaseState
-
         self._check_is_whole("RestoreState")
         try:
-            found: Any = ReaderBaseState.FromString(state)
-        except DecodeError:
+            found: Any = proto.ReaderBaseState.FromString(state)
+        except proto.DecodeError:
             shown = state.decode(errors="backslashreplace")
             raise InvalidArgumentError(
                 None, None, f"Could not parse state for {self}: {shown}"

@@ -119,14 +119,12 @@ def write_results(
 
 
 def _add_value(summary: Any, key: str, value: Any) -> None:
-    from google.protobuf.message import DecodeError  # loaded when it's used: import stays cheap
-
     if isinstance(value, bytes):
         try:
             for i, item in enumerate(proto.Summary.FromString(value).value):
                 item.tag = f"{key}/{i}"
                 summary.value.append(item)
-        except DecodeError:
+        except proto.DecodeError:
             log.warning("Skipping summary for %s, cannot parse string to Summary.", key)
     elif isinstance(value, np.ndarray) and value.ndim:
         summary.value.add(tag=key, node_name=key, tensor=make_tensor_proto(value))

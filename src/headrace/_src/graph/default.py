@@ -37,7 +37,7 @@ def get_default_graph() -> Graph:
         return _stacks.graphs[-1]
     global _process_graph
     if _process_graph is None:
-        from headrace._src.graph.graph import Graph
+        from headrace._src.graph.graph import Graph  # which imports this module
 
         with _lock:
             if _process_graph is None:

@@ -284,7 +284,7 @@ def lookup(op_type: str) -> Definition:
     except KeyError:
         import difflib  # for the message alone
 
-        from headrace._src.core.missing import explain
+        from headrace._src.core.missing import explain  # for the message alone
 
         hint = explain("tf.raw_ops", op_type)
         if hint is None:

@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 from typing import Any, TypeVar
 
+from headrace._src.core import proto
 from headrace._src.core.export import export
 from headrace._src.core.file_errors import file_errors
 from headrace._src.core.files import replace_file
@@ -40,9 +41,7 @@ def write_graph(
 def write_message(path: str | os.PathLike[str], message: Any, as_text: bool) -> None:
     """Write a protocol buffer message to `path`."""
     if as_text:
-        from google.protobuf import text_format
-
-        data = text_format.MessageToString(message).encode()
+        data = proto.text_format.MessageToString(message).encode()
     else:
         data = message.SerializeToString(deterministic=True)
     replace_file(path, [data])
@@ -50,9 +49,6 @@ def write_message(path: str | os.PathLike[str], message: Any, as_text: bool) -> 
 
 def read_message(path: str | os.PathLike[str], message_type: type[Message]) -> Message:
     """Read a message from a binary or text file; OSError if it holds none."""
-    from google.protobuf import text_format
-    from google.protobuf.message import DecodeError
-
     if not os.path.isfile(path):
         raise OSError(f"File {os.fspath(path)} does not exist.")
     data = Path(path).read_bytes()
@@ -60,9 +56,9 @@ def read_message(path: str | os.PathLike[str], message_type: type[Message]) -> M
     try:
         message.ParseFromString(data)
         return message
-    except DecodeError:
+    except proto.DecodeError:
         pass  # It may be text.
     try:
-        return text_format.Parse(data.decode(), message_type())  # type: ignore[type-var]
-    except (text_format.ParseError, UnicodeDecodeError) as error:
+        return proto.text_format.Parse(data.decode(), message_type())  # type: ignore[type-var]
+    except (proto.text_format.ParseError, UnicodeDecodeError) as error:
         raise OSError(f"Cannot parse file {os.fspath(path)}: {error}.") from None

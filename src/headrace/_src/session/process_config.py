@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from headrace._src.core import proto
 from headrace._src.core.errors import UnimplementedError
 from headrace._src.core.export import export
 
@@ -85,8 +86,6 @@ def default_config() -> Any:
     asked = _asked
     if asked == _Asked(fixed=asked.fixed, policy=asked.policy):
         return None
-    from headrace._src.core import proto
-
     config = proto.ConfigProto(
         intra_op_parallelism_threads=asked.intra_op,
         inter_op_parallelism_threads=asked.inter_op,

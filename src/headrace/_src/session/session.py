@@ -144,7 +144,7 @@ class BaseSession:
         return resources
 
     def _repr_html_(self) -> str:
-        from headrace._src.session.session_html import session_html
+        from headrace._src.session.session_html import session_html  # for notebooks only
 
         return session_html(self)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from headrace._src.devices.device import Device, local_devices
 from headrace._src.graph.dataflow import Dataflow, Node, origin_of
 from headrace._src.graph.definition import HOST
+from headrace._src.graph.graph_def import node_def
 from headrace._src.graph.operation import Operation
 from headrace._src.graph.program import Program
 
@@ -89,8 +90,6 @@ class TraceRecorder:
         if self._costs:
             self._write_costs()
         if self._graphs:
-            from headrace._src.graph.graph_def import node_def
-
             target = self._metadata.partition_graphs.add()
             for instruction in program.instructions:
                 op = origin_of(instruction.op)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from headrace._src.core import proto
 from headrace._src.core.export import export
 from headrace._src.core.files import replace_file
 
@@ -18,11 +19,9 @@ _FILE = "projector_config.pbtxt"
 @export("contrib.tensorboard.plugins.projector.visualize_embeddings")
 def visualize_embeddings(summary_writer: Any, config: Any) -> None:
     """Write a ProjectorConfig into the directory of a FileWriter."""
-    from google.protobuf import text_format
-
     directory = summary_writer.get_logdir()
     if directory is None:
         raise ValueError("the summary writer has no directory")
     os.makedirs(directory, exist_ok=True)
-    text = text_format.MessageToString(config)
+    text = proto.text_format.MessageToString(config)
     replace_file(os.path.join(os.fspath(directory), _FILE), [text.encode()])

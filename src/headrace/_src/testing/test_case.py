@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from absl.testing import absltest
 
+from headrace._src.core import proto
 from headrace._src.core.device_names import DeviceSpec
 from headrace._src.core.errors import OpError
 from headrace._src.core.export import export
@@ -171,12 +172,10 @@ class TestCase(ArrayAssertions, absltest.TestCase):
         self, expected_message_maybe_ascii: Any, message: Any, msg: str | None = None
     ) -> None:
         """Check that two messages are equal; the expected one may be given as text."""
-        from google.protobuf import text_format
-
         expected = expected_message_maybe_ascii
         if isinstance(expected, str | bytes):
-            expected = text_format.Parse(expected, type(message)())
-        shown = [text_format.MessageToString(each) for each in (expected, message)]
+            expected = proto.text_format.Parse(expected, type(message)())
+        shown = [proto.text_format.MessageToString(each) for each in (expected, message)]
         if type(expected) is not type(message):
             self.fail(f"Can't compare protos of type {type(expected)} and {type(message)}.")
         self.assertMultiLineEqual(*shown, msg=msg)

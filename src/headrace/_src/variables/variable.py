@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace._src.core.dtypes import DType
 from headrace._src.core.export import export
+from headrace._src.core.identity import Reference
 from headrace._src.core.tensor_shape import TensorShape, as_shape
 from headrace._src.graph import default
 from headrace._src.graph.composite import IndexedSlices
@@ -295,8 +296,6 @@ class Variable(Operators, metaclass=_Creating):
 
     def experimental_ref(self) -> Any:
         """Return a key for this very variable."""
-        from headrace._src.core.identity import Reference
-
         return Reference(self)
 
     def eval(self, session: Any = None) -> Any:
@@ -404,7 +403,7 @@ class Variable(Operators, metaclass=_Creating):
         return f"<tf.Variable '{self.name}' shape={self.shape} dtype={self.dtype.name}>"
 
     def _repr_html_(self) -> str:
-        from headrace._src.variables.variable_html import variable_html
+        from headrace._src.variables.variable_html import variable_html  # for notebooks only
 
         return variable_html(self)
 

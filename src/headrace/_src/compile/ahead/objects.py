@@ -13,6 +13,7 @@ from headrace._src.compile.ahead.elf import Elf
 from headrace._src.compile.ahead.llvm_program import LlvmProgram
 from headrace._src.compile.ahead.wasm import WasmObject
 from headrace._src.compile.codegen.support_functions import SUPPORT, support_module
+from headrace._src.compile.native import machine_code
 from headrace._src.devices.target import Target
 
 __all__ = ["all_targets", "emit_object"]
@@ -39,8 +40,6 @@ def emit_object(program: LlvmProgram, target: Target) -> bytes:
 @cache
 def all_targets() -> Any:
     """The LLVM library with code generators for all targets."""
-    from headrace._src.compile.native import machine_code
-
     llvm = machine_code._llvm()
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()

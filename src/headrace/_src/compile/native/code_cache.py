@@ -179,8 +179,8 @@ def key(identity: str) -> str:
 @cache
 def _circumstances() -> bytes:
     """Return a digest of everything besides its identity that code depends on."""
-    import llvmlite
-    import llvmlite.binding as llvm
+    import llvmlite  # an optional dependency, which takes long to load
+    import llvmlite.binding as llvm  # likewise
 
     digest = hashlib.blake2b(digest_size=20)
     target = host()

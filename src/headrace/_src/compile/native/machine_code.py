@@ -21,7 +21,9 @@ from typing import Any
 
 import numpy as np
 
+from headrace._src.compile.codegen.emit import I32, I64, PTR, VOID, Module, Reg
 from headrace._src.compile.codegen.kernel_spec import COUNTER_STRIDE, Kernel, generate, meetings_of
+from headrace._src.compile.codegen.support_functions import SUPPORT, support_module
 from headrace._src.compile.native import code_cache
 from headrace._src.core.config import settings
 from headrace._src.core.locks import RLock
@@ -88,7 +90,7 @@ def available() -> bool:
 @once
 def _llvm() -> Any:
     """The LLVM library, prepared once per process."""
-    import llvmlite.binding as llvm
+    import llvmlite.binding as llvm  # an optional dependency, which takes long to load
 
     # The machine scheduler hoists the broadcasts of a GEMM kernel and spills them, which is three
     # times slower. Our code is already in the order in which it should run.
@@ -191,8 +193,6 @@ def load(objects: Sequence[bytes], symbols: Sequence[str]) -> dict[str, int]:
 @once
 def _define_support() -> None:
     """Define the functions that LLVM calls where the processor has no instruction."""
-    from headrace._src.compile.codegen.support_functions import SUPPORT, support_module
-
     text = support_module(host())
     if text is not None:
         for name, address in _load([assemble(text)], SUPPORT).items():
@@ -331,8 +331,6 @@ def _team_body(symbol: str) -> str:
     """Write the body of a parallel region: each thread runs the kernel at data[0] with the
     arguments data[1], in data[2] parts with a barrier between them.
     """
-    from headrace._src.compile.codegen.emit import I32, I64, PTR, VOID, Module, Reg
-
     module = Module(host())
     f = module.function(symbol, [PTR], internal=False)
     kernel, table = (f.load(PTR, f.parameters[0], i) for i in range(2))

@@ -148,7 +148,7 @@ def _entry_points() -> Iterator[Any]:
     # importlib.metadata takes longer to import than all of a first session takes: most often there
     # is nothing to be found, and a look at the files says so.
     if any(f"[{_GROUP}]" in text for text in _descriptions()):
-        from importlib.metadata import entry_points
+        from importlib.metadata import entry_points  # see above
 
         yield from entry_points(group=_GROUP)
 

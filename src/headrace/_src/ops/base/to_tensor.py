@@ -164,9 +164,7 @@ def _fill_shape(array: np.ndarray, shape: TensorShape, verify: bool) -> np.ndarr
 
 
 def _check_room(sizes: Any, dtype: np.dtype) -> None:
-    from headrace._src.devices.room import (
-        check_room,  # few programs need it: keeps the import cheap
-    )
+    from headrace._src.devices.room import check_room  # few programs need it
 
     try:
         check_room(sizes, dtype, "the shape of a constant", spelled=True)

@@ -52,13 +52,11 @@ class _Records(NamedTuple):
 
 
 def _parsed(serialized: Sequence[bytes]) -> list[Any]:
-    from google.protobuf.message import DecodeError  # loaded when it's used: import stays cheap
-
     found = []
     for record in serialized:
         try:
             found.append(proto.Example.FromString(record).features.feature)
-        except DecodeError:
+        except proto.DecodeError:
             raise ValueError(f"Could not parse example input, value: {record!r:.200}") from None
     return found
 

@@ -19,11 +19,9 @@ __all__ = ["decode_json_example"]
 
 
 def _decoded(text: bytes) -> bytes:
-    from google.protobuf import json_format  # loaded on first use
-
     try:
-        message: Any = json_format.Parse(text, proto.Example())
-    except (json_format.ParseError, UnicodeDecodeError) as error:
+        message: Any = proto.json_format.Parse(text, proto.Example())
+    except (proto.json_format.ParseError, UnicodeDecodeError) as error:
         raise ValueError(f"Error while parsing JSON: {error}") from None
     return message.SerializeToString(deterministic=True)
 

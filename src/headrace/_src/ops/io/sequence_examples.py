@@ -91,11 +91,9 @@ class Record:
             self.lists = whole.feature_lists.feature_list
 
     def _parsed(self, message: bytes) -> Any:
-        from google.protobuf.message import DecodeError  # loaded on first use
-
         try:
             return proto.SequenceExample.FromString(message)
-        except DecodeError:
+        except proto.DecodeError:
             shown = self._serialized.decode(errors="backslashreplace")
             raise ValueError(f"Could not parse example input, value: '{shown}'") from None
 

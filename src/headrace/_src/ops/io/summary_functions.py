@@ -203,8 +203,6 @@ def merge_all(
 @export("summary.get_summary_description")
 def get_summary_description(node_def: Any) -> Any:
     """Return the SummaryDescription in the `description` of a TensorSummary's NodeDef."""
-    from google.protobuf import json_format  # loaded on first use, like all of protobuf
-
     if node_def.op != summary_ops.tensor_summary.definition.op_type:  # type: ignore[attr-defined]
         raise ValueError(f"Can't get_summary_description on {node_def.op}")
-    return json_format.Parse(node_def.attr["description"].s, proto.SummaryDescription())
+    return proto.json_format.Parse(node_def.attr["description"].s, proto.SummaryDescription())

@@ -51,11 +51,9 @@ def _one_tag(tag: Any, message: str) -> str:
 
 
 def _parsed(message: type, data: bytes, complaint: str) -> Any:
-    from google.protobuf.message import DecodeError  # loaded with the first message
-
     try:
         return message.FromString(data)  # type: ignore[attr-defined]
-    except DecodeError:
+    except proto.DecodeError:
         raise _invalid(complaint) from None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from headrace._src.core import proto
 from headrace._src.core.export import export
 from headrace._src.core.tensor_proto import to_array
 from headrace._src.core.tensor_shape import show_shape
@@ -30,17 +31,13 @@ def serialize_tensor(tensor, name=None):
 
 
 def _parse(serialized, *, out_type):
-    from google.protobuf.message import DecodeError
-
-    from headrace._src.core.proto import TensorProto
-
     if np.ndim(serialized):
         raise ValueError(
             f"Expected `serialized` to be a scalar, got shape: {show_shape(np.shape(serialized))}"
         )
     try:
-        message = TensorProto.FromString(np.asarray(serialized, object).item())
-    except DecodeError as error:
+        message = proto.TensorProto.FromString(np.asarray(serialized, object).item())
+    except proto.DecodeError as error:
         raise ValueError(f"Could not parse `serialized` as TensorProto: {error}") from None
     if message.dtype != out_type.enum:
         raise ValueError(f"Type mismatch between parsed tensor and expected {out_type.name}")

@@ -45,7 +45,7 @@ _PLAIN = re.compile(rb"[\w ,;:!'\"/<>=@#%&~`-]+", re.ASCII)
 
 def _engine() -> Any:
     try:
-        import re2
+        import re2  # some platforms have no build of it
     except ImportError as error:
         raise UnimplementedError(
             None,

@@ -282,7 +282,7 @@ def _constraints(
 
 def _scipy_minimize() -> Callable[..., Any]:
     try:
-        from scipy.optimize import minimize
+        from scipy.optimize import minimize  # an optional dependency
     except ImportError as error:
         raise ImportError(
             "ScipyOptimizerInterface needs SciPy, which is not installed: "

@@ -11,6 +11,7 @@ import numpy as np
 
 from headrace._src.checkpoint.missing_names import require
 from headrace._src.checkpoint.open_checkpoint import open_checkpoint
+from headrace._src.core import proto
 from headrace._src.core.dtypes import DType
 from headrace._src.core.export import export
 from headrace._src.train.saving.checkpoint_state import latest_checkpoint
@@ -45,12 +46,10 @@ class CheckpointReader:
 
     def debug_string(self) -> bytes:
         """Return a line per tensor: name, type, shape."""
-        from headrace._src.core.proto import DataType
-
         lines = []
         for name, found in sorted(self._checkpoint.stored.items()):
             shape = ",".join(map(str, found.shape))
-            lines.append(f"{name} ({DataType.Name(found.dtype.enum)}) [{shape}]\n")
+            lines.append(f"{name} ({proto.DataType.Name(found.dtype.enum)}) [{shape}]\n")
         return "".join(lines).encode()
 
 

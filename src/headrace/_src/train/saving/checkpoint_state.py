@@ -105,8 +105,6 @@ def write_state(
     relative: bool = False,
 ) -> None:
     """Write the state file; with `relative`, all paths in it are relative to the directory."""
-    from google.protobuf import text_format
-
     if relative:
         paths = [os.path.relpath(p, save_dir or ".") for p in paths or []]
         latest = os.path.relpath(latest, save_dir or ".")
@@ -119,7 +117,7 @@ def write_state(
             f"Save path '{latest}' conflicts with path used for checkpoint state. Please use a "
             "different save path."
         )
-    replace_file(state_file, [text_format.MessageToString(found).encode()])
+    replace_file(state_file, [proto.text_format.MessageToString(found).encode()])
 
 
 @export("train.get_checkpoint_state")
@@ -129,15 +127,13 @@ def get_checkpoint_state(
     """Return the CheckpointState of a directory, with relative paths joined to the directory; None
     if there is no readable one.
     """
-    from google.protobuf import text_format
-
     path = _state_file(checkpoint_dir, latest_filename)
     try:
         with open(path, encoding="utf-8") as file:
-            found = text_format.Parse(file.read(), proto.CheckpointState())
+            found = proto.text_format.Parse(file.read(), proto.CheckpointState())
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, UnicodeDecodeError, text_format.ParseError) as error:
+    except (OSError, UnicodeDecodeError, proto.text_format.ParseError) as error:
         _log.warning("%s: %s: the checkpoint state is ignored", path, error)
         return None
     if not found.model_checkpoint_path:
