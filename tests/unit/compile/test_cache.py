@@ -127,24 +127,24 @@ def test_keys_tell_identities_apart():
 
 
 def test_processes_have_the_same_keys():
-    code = f"from {cache.__name__} import key; print(key('a'))"
+    code = f"from {code_cache.__name__} import key; print(key('a'))"
     other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert other.stdout.strip() == cache.key("a")
+    assert other.stdout.strip() == code_cache.key("a")
 
 
 def test_keys_depend_on_the_sources_of_the_generator(tmp_path, monkeypatch):
     def changed(text):
         (tmp_path / "compile" / "conv.py").write_text(text)
-        cache._circumstances.cache_clear()
-        return cache.key("a")
+        code_cache._circumstances.cache_clear()
+        return code_cache.key("a")
 
-    monkeypatch.setattr(cache, "_ROOMS", tmp_path)
+    monkeypatch.setattr(code_cache, "_ROOMS", tmp_path)
     (tmp_path / "compile").mkdir()
     (tmp_path / "lowering").mkdir()
     try:
         assert changed("x = 1") == changed("x = 1") != changed("x = 2")
     finally:
-        cache._circumstances.cache_clear()
+        code_cache._circumstances.cache_clear()
 
 
 def test_measured_answers_outlive_the_process(tmp_path, monkeypatch):

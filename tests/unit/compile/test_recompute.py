@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace._src.compile.clusters.cluster import region_of, regions
-from headrace._src.compile.clusters.compile_passes import recompute, rewrite
+from headrace._src.compile.clusters.cluster import region_of, regions, rewrite
+from headrace._src.compile.clusters.recompute import recompute
 from headrace._src.compile.regions.memory_timeline import MemoryTimeline
 from headrace._src.graph.verify_flow import verify_dataflow
 from headrace._src.lowering.rules import Anchor, Reduce

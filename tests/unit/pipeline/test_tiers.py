@@ -1,7 +1,6 @@
 """When a step is compiled, and what happens without a compiler."""
 
 import logging
-import sys
 import types
 
 import pytest
@@ -36,14 +35,16 @@ def test_many_random_numbers_are_heavy(count, expected):
 def compiler(monkeypatch):
     """A compiler that notes the flows it gets and leaves them as they are."""
     seen = []
-    module = types.ModuleType("headrace._src.compile.clusters.compile_passes")
-    module.rewrite = lambda flow: flow
-    module.recompute = lambda flow, limit: flow
-    module.cluster = lambda flow: seen.append(flow) or flow
-    monkeypatch.setitem(sys.modules, "headrace._src.compile.clusters.compile_passes", module)
-    clusters.find_compiler.cache_clear()
+    passes = types.SimpleNamespace(
+        available=lambda: True,
+        rewrite=lambda flow: flow,
+        recompute=lambda flow, limit: flow,
+        cluster=lambda flow, tell: seen.append(flow) or flow,
+    )
+    monkeypatch.setattr(clusters, "import_module", lambda name: passes)
+    clusters.has_compiler.cache_clear()
     yield seen
-    clusters.find_compiler.cache_clear()
+    clusters.has_compiler.cache_clear()
 
 
 def session_with(jit):
@@ -76,20 +77,21 @@ def test_a_missing_library_is_told_once(monkeypatch, caplog):
         raise ImportError("no LLVM here", name="llvmlite")
 
     monkeypatch.setattr(clusters, "import_module", refuse)
-    clusters.find_compiler.cache_clear()
+    clusters.has_compiler.cache_clear()
     with caplog.at_level(logging.WARNING, "headrace"):
         for _ in range(2):
             assert finish(flow(3), Options(), compiled=True).instructions
-    clusters.find_compiler.cache_clear()
+    clusters.has_compiler.cache_clear()
     assert [r.getMessage() for r in caplog.records] == ["steps are not compiled: no LLVM here"]
 
 
 def test_a_fault_of_the_compiler_costs_no_result(monkeypatch, caplog):
-    def fail(flow):
+    def fail(flow, tell):
         raise RuntimeError("a fault")
 
     broken = types.SimpleNamespace(cluster=fail)
-    monkeypatch.setattr(clusters, "find_compiler", lambda: broken)
+    monkeypatch.setattr(clusters, "has_compiler", lambda: True)
+    monkeypatch.setattr(clusters, "import_module", lambda name: broken)
     with pytest.raises(RuntimeError, match="a fault"):
         clusters.cluster(flow(3))
     monkeypatch.setattr(clusters, "settings", lambda: types.SimpleNamespace(verify=False))

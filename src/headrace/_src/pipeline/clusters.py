@@ -11,38 +11,36 @@ import logging
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
-from types import ModuleType
 from typing import Any
 
 from headrace._src.core.config import settings
 from headrace._src.graph.dataflow import Dataflow, Node
 
-__all__ = ["cluster", "find_compiler", "recompute", "rewrite"]
+__all__ = ["cluster", "has_compiler", "recompute", "rewrite"]
 
-_COMPILER = "headrace._src.compile.clusters.compile_passes"
+_COMPILER = "headrace._src.compile"
 
 
 def rewrite(flow: Dataflow) -> Dataflow:
     """Rewrite the flow to forms that the compiler profits from."""
-    return _run("rewrite", flow)
+    return _run("clusters.cluster", "rewrite", flow)
 
 
 def recompute(flow: Dataflow, limit: int) -> Dataflow:
     """Recompute cheap values where clusters would need more than `limit` bytes."""
-    return _run("recompute", flow, limit)
+    return _run("clusters.recompute", "recompute", flow, limit)
 
 
 def cluster(flow: Dataflow, tell: Callable[[Node, str], None] | None = None) -> Dataflow:
     """Compile what can be compiled; call `tell` with each node that isn't, and the reason."""
-    return _run("cluster", flow) if tell is None else _run("cluster", flow, tell)
+    return _run("clusters.cluster", "cluster", flow, tell)
 
 
-def _run(name: str, flow: Dataflow, *arguments: Any) -> Dataflow:
-    compiler = find_compiler()
-    if compiler is None:
+def _run(module: str, name: str, flow: Dataflow, *arguments: Any) -> Dataflow:
+    if not has_compiler():
         return flow
     try:
-        return getattr(compiler, name)(flow, *arguments)
+        return getattr(import_module(f"{_COMPILER}.{module}"), name)(flow, *arguments)
     except Exception as error:
         if settings().verify:
             raise
@@ -52,11 +50,11 @@ def _run(name: str, flow: Dataflow, *arguments: Any) -> Dataflow:
 
 
 @cache
-def find_compiler() -> ModuleType | None:
-    """Return the compiler's passes; None, with one line of notice, if a dependency is missing."""
+def has_compiler() -> bool:
+    """Return whether steps can be compiled; if a dependency is missing, log that in one line."""
     try:
-        return import_module(_COMPILER)
+        return import_module(f"{_COMPILER}.native.machine_code").available()
     except ImportError as error:
         if error.name != _COMPILER:  # an installation without the compiler gives no notice
             logging.getLogger("headrace").warning("steps are not compiled: %s", error)
-        return None
+        return False

@@ -12,22 +12,26 @@ from dataclasses import replace
 from functools import partial
 from math import prod
 
-from headrace._src.compile.build.plan_builder import Builder
-from headrace._src.compile.run.choose import fastest, trial_plan
 from headrace._src.compile.build.group_epilogues import bias_relu_of, epilogue_of, map_epilogue
-from headrace._src.compile.kernels.onednn_calls import can, multiplies
-from headrace._src.compile.regions.groups import Group
+from headrace._src.compile.build.plan_builder import Builder
 from headrace._src.compile.kernels.conv.conv_candidates import Candidate, candidates
-from headrace._src.compile.kernels.images.conv_geometry import Geometry
 from headrace._src.compile.kernels.conv.conv_onednn import OneDnnConvolution
+from headrace._src.compile.kernels.images.conv_geometry import Geometry
 from headrace._src.compile.kernels.images.pooling_loops import (
     AveragePool,
     AveragePoolGradient,
     MaxPool,
     MaxPoolGradient,
 )
+from headrace._src.compile.kernels.onednn_calls import can, multiplies
 from headrace._src.compile.plan.plan import Plan
-from headrace._src.compile.regions.window_geometry import follows_blocks, geometry_of, pool_geometry_of
+from headrace._src.compile.regions.groups import Group
+from headrace._src.compile.regions.window_geometry import (
+    follows_blocks,
+    geometry_of,
+    pool_geometry_of,
+)
+from headrace._src.compile.run.choose import fastest, trial_plan
 from headrace._src.core.config import settings
 from headrace._src.devices.target import host
 from headrace._src.graph.dataflow import Value

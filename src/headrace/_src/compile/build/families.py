@@ -9,7 +9,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from headrace._src.compile.build import convolutions_and_pools, tensor_list_buffers, matrix_products, rows_and_indices, structured_regions
+from headrace._src.compile.build import (
+    convolutions_and_pools,
+    matrix_products,
+    rows_and_indices,
+    structured_regions,
+    tensor_list_buffers,
+)
 from headrace._src.compile.build.plan_builder import Builder
 from headrace._src.compile.regions.groups import Group
 
@@ -30,13 +36,21 @@ def _always(geometry: Any) -> bool:
 
 FAMILIES: dict[str, Family] = {
     "contraction": Family(matrix_products.supports, matrix_products.build),
-    "convolution": Family(convolutions_and_pools.supports_convolution, convolutions_and_pools.build_convolution),
-    "depthwise": Family(convolutions_and_pools.supports_convolution, convolutions_and_pools.build_convolution),
-    "pooling": Family(convolutions_and_pools.supports_pooling, convolutions_and_pools.build_pooling),
+    "convolution": Family(
+        convolutions_and_pools.supports_convolution, convolutions_and_pools.build_convolution
+    ),
+    "depthwise": Family(
+        convolutions_and_pools.supports_convolution, convolutions_and_pools.build_convolution
+    ),
+    "pooling": Family(
+        convolutions_and_pools.supports_pooling, convolutions_and_pools.build_pooling
+    ),
     "softmax": Family(_always, rows_and_indices.build_softmax),
     "cross_entropy": Family(_always, rows_and_indices.build_cross_entropy),
     "batch_norm": Family(_always, rows_and_indices.build_batch_norm),
-    "local_response": Family(rows_and_indices.supports_local_response, rows_and_indices.build_local_response),
+    "local_response": Family(
+        rows_and_indices.supports_local_response, rows_and_indices.build_local_response
+    ),
     "gather": Family(_always, rows_and_indices.build_gather),
     "cut": Family(_always, rows_and_indices.build_cut),
     "divisor": Family(_always, rows_and_indices.build_divisor),

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
-from headrace._src.compile.build.plan_builder import Builder, Composed, StridedOperand
 from headrace._src.compile.build.compose import Composer
+from headrace._src.compile.build.plan_builder import Builder, Composed, StridedOperand
+from headrace._src.compile.build.strides import split
 from headrace._src.compile.codegen.epilogue import Epilogue
 from headrace._src.compile.regions.groups import Group, Space
-from headrace._src.compile.build.strides import split
 from headrace._src.lowering.pointwise import Pointwise, record
 from headrace._src.lowering.rules import row_major
 

@@ -15,8 +15,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from headrace._src.compile.regions.groups import Group
 from headrace._src.compile.plan.pack_arena import ALIGNMENT
+from headrace._src.compile.regions.groups import Group
 from headrace._src.compile.regions.region import Region, Source
 from headrace._src.devices.target import SIZES
 from headrace._src.graph.dataflow import Value

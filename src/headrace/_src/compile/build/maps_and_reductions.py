@@ -7,13 +7,13 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from headrace._src.compile.build.plan_builder import Builder, StridedOperand, dtype_of
 from headrace._src.compile.build.compose import Composer, Ref
-from headrace._src.compile.regions.groups import Group, Space
 from headrace._src.compile.build.in_place import Home
-from headrace._src.compile.kernels.rows.reduce_kernel import ReduceKernel
-from headrace._src.compile.codegen.iteration_spaces import Access
+from headrace._src.compile.build.plan_builder import Builder, StridedOperand, dtype_of
 from headrace._src.compile.build.strides import split
+from headrace._src.compile.codegen.iteration_spaces import Access
+from headrace._src.compile.kernels.rows.reduce_kernel import ReduceKernel
+from headrace._src.compile.regions.groups import Group, Space
 from headrace._src.graph.dataflow import Value
 from headrace._src.lowering.rules import Join, assembly_of, reduction_of, row_major
 

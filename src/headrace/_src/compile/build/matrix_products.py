@@ -11,16 +11,16 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from headrace._src.compile.build.plan_builder import Builder
-from headrace._src.compile.run.choose import fastest, trial_plan
-from headrace._src.compile.codegen.epilogue import Epilogue
 from headrace._src.compile.build.group_epilogues import epilogue_of, map_epilogue
-from headrace._src.compile.kernels.onednn_calls import Product, can, multiplies
-from headrace._src.compile.regions.groups import Group, contraction_of
+from headrace._src.compile.build.plan_builder import Builder
+from headrace._src.compile.codegen.epilogue import Epilogue
 from headrace._src.compile.kernels.gemm.batched_gemm import BatchStrides, batched_gemm
 from headrace._src.compile.kernels.gemm.fully_connected import small_batch_backward
 from headrace._src.compile.kernels.gemm.gemm import nothing
 from headrace._src.compile.kernels.gemm.gemm_choice import candidates, packed_gemm
+from headrace._src.compile.kernels.onednn_calls import Product, can, multiplies
+from headrace._src.compile.regions.groups import Group, contraction_of
+from headrace._src.compile.run.choose import fastest, trial_plan
 from headrace._src.devices.target import SIZES, host
 from headrace._src.graph.dataflow import Node, Value
 from headrace._src.lowering.anchors import Contraction

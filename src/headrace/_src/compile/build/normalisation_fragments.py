@@ -15,13 +15,13 @@ from math import prod
 from operator import add
 from typing import Any
 
-from headrace._src.compile.plan.plan_writer import PlanWriter
 from headrace._src.compile.codegen.combine import state_dtype
+from headrace._src.compile.codegen.iteration_spaces import Access
 from headrace._src.compile.kernels.rows.map_kernel import Map
 from headrace._src.compile.kernels.rows.reduce_kernel import ReduceKernel
 from headrace._src.compile.kernels.rows.rows_kernel import Rows, Stage
 from headrace._src.compile.plan.plan import Plan
-from headrace._src.compile.codegen.iteration_spaces import Access
+from headrace._src.compile.plan.plan_writer import PlanWriter
 from headrace._src.lowering.anchors import (
     BatchNorm,
     CrossEntropy,

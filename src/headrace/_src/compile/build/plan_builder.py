@@ -15,14 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from headrace._src.compile.plan.plan_writer import PlanWriter
-from headrace._src.compile.run.choose import noting
 from headrace._src.compile.build.compose import Composer, Ref
-from headrace._src.compile.regions.groups import Group, Space, program_of
 from headrace._src.compile.build.in_place import Home, homes_of
+from headrace._src.compile.build.strides import broadcast, collapse, is_dense, over, split
+from headrace._src.compile.codegen.iteration_spaces import Access
 from headrace._src.compile.kernels.rows.map_kernel import Map
-from headrace._src.compile.regions.layouts import Blocks
 from headrace._src.compile.plan.plan import Plan
+from headrace._src.compile.plan.plan_writer import PlanWriter
+from headrace._src.compile.regions.groups import Group, Space, program_of
+from headrace._src.compile.regions.layouts import Blocks
 from headrace._src.compile.regions.region import (
     Region,
     Source,
@@ -31,8 +32,7 @@ from headrace._src.compile.regions.region import (
     is_reference,
     operands_of,
 )
-from headrace._src.compile.codegen.iteration_spaces import Access
-from headrace._src.compile.build.strides import broadcast, collapse, is_dense, over, split
+from headrace._src.compile.run.choose import noting
 from headrace._src.core.progress import counted
 from headrace._src.devices.target import Target
 from headrace._src.graph.dataflow import Node, Value

@@ -12,21 +12,25 @@ from typing import Any
 
 import numpy as np
 
-from headrace._src.compile.build.plan_builder import Builder, StridedOperand
-from headrace._src.compile.build.compose import Composer
-from headrace._src.compile.regions.groups import Group
 from headrace._src.compile.build import normalisation_fragments
+from headrace._src.compile.build.compose import Composer
+from headrace._src.compile.build.plan_builder import Builder, StridedOperand
+from headrace._src.compile.build.strides import collapse
+from headrace._src.compile.build.tensor_list_buffers import fault_word
+from headrace._src.compile.codegen.iteration_spaces import Access
 from headrace._src.compile.kernels.images.conv_geometry import layout_of
 from headrace._src.compile.kernels.rows.cut_piece import CutPiece
 from headrace._src.compile.kernels.rows.divisor_check import LookForZero
 from headrace._src.compile.kernels.rows.gather_rows import GatherRows, ScatterRows, UpdateRows
-from headrace._src.compile.kernels.singles.random_numbers import AdvanceStream, RandomNumbers, StreamOfSeed
 from headrace._src.compile.kernels.rows.rows_kernel import Rows, Stage
 from headrace._src.compile.kernels.rows.scan_kernel import ScanKernel
-from headrace._src.compile.build.tensor_list_buffers import fault_word
+from headrace._src.compile.kernels.singles.random_numbers import (
+    AdvanceStream,
+    RandomNumbers,
+    StreamOfSeed,
+)
 from headrace._src.compile.plan.plan import Plan
-from headrace._src.compile.codegen.iteration_spaces import Access
-from headrace._src.compile.build.strides import collapse
+from headrace._src.compile.regions.groups import Group
 from headrace._src.graph.dataflow import Node
 from headrace._src.lowering.anchors import (
     Advance,
@@ -143,7 +147,9 @@ def build_batch_norm(builder: Builder, group: Group) -> None:
     # The followers are computed as the image is normalised, so a map takes the place of the image.
     outputs = {i: builder.result(v) for i, v in enumerate(node.outputs) if i}
     factor = outputs[0] = builder.temporary("float32", g.c, f"{node.name}/factor")
-    builder.splice(normalisation_fragments.batch_norm_statistics(g, layout), inputs, outputs, node.name)
+    builder.splice(
+        normalisation_fragments.batch_norm_statistics(g, layout), inputs, outputs, node.name
+    )
     mean = outputs[1] if g.training else inputs[3]
     space = group.space
     along = (0, block, 0, 0, 1) if block else (0, 0, 0, 1)

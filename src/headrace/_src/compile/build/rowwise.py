@@ -14,13 +14,13 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
-from headrace._src.compile.build.plan_builder import Builder, StridedOperand
 from headrace._src.compile.build.compose import Composer, Ref
-from headrace._src.compile.regions.groups import Group, Space, program_of
-from headrace._src.compile.kernels.rows.rows_kernel import Rows, Stage
-from headrace._src.compile.regions.region import operands_of
-from headrace._src.compile.codegen.iteration_spaces import Access
+from headrace._src.compile.build.plan_builder import Builder, StridedOperand
 from headrace._src.compile.build.strides import collapse
+from headrace._src.compile.codegen.iteration_spaces import Access
+from headrace._src.compile.kernels.rows.rows_kernel import Rows, Stage
+from headrace._src.compile.regions.groups import Group, Space, program_of
+from headrace._src.compile.regions.region import operands_of
 from headrace._src.graph.dataflow import Node, Value
 from headrace._src.lowering.rules import Elementwise, Reduce, operand_views, reduction_of, row_major
 

@@ -15,14 +15,14 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from headrace._src.compile.build.plan_builder import Builder, StridedOperand
-from headrace._src.compile.regions.fuse import fuse
-from headrace._src.compile.regions.groups import Group, Space
+from headrace._src.compile.build.tensor_list_buffers import ListBuffers, cursor, pushes
 from headrace._src.compile.kernels.gemm.fully_connected import SmallBatchBackward
 from headrace._src.compile.kernels.gemm.gemm import Gemm
 from headrace._src.compile.kernels.rows.map_kernel import Map
-from headrace._src.compile.regions.layouts import blocked_values
-from headrace._src.compile.build.tensor_list_buffers import ListBuffers, cursor, pushes
 from headrace._src.compile.plan.plan import Call
+from headrace._src.compile.regions.fuse import fuse
+from headrace._src.compile.regions.groups import Group, Space
+from headrace._src.compile.regions.layouts import blocked_values
 from headrace._src.compile.regions.region import Region, is_reference, writes_of
 from headrace._src.graph.dataflow import Dataflow, Value, is_local, variable_type
 from headrace._src.graph.structured import is_undefined

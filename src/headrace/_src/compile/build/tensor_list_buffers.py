@@ -21,10 +21,10 @@ from math import prod
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
-from headrace._src.compile.build.plan_builder import Builder, StridedOperand
 from headrace._src.compile.build.compose import Composer
-from headrace._src.compile.regions.groups import Group, Space
+from headrace._src.compile.build.plan_builder import Builder, StridedOperand
 from headrace._src.compile.kernels.rows.list_rows import CheckMarks, PutRow, TakeRow, ZeroRows
+from headrace._src.compile.regions.groups import Group, Space
 from headrace._src.core import dtypes
 from headrace._src.graph.dataflow import Dataflow, Node, Value, is_local
 from headrace._src.graph.structured import parts_of

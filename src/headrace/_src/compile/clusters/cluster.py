@@ -37,7 +37,7 @@ from headrace._src.graph.definition import Definition
 from headrace._src.graph.schema import Schema
 from headrace._src.lowering.rules import Anchor, Read
 
-__all__ = ["cluster", "is_worthwhile", "region_of", "regions", "rewritten"]
+__all__ = ["cluster", "is_worthwhile", "region_of", "regions", "rewrite"]
 
 Readers = Mapping[Value, Sequence[Node | None]]
 Tell = Callable[[Node, str], None]
@@ -49,13 +49,13 @@ _LITTLE = 1 << 16  # .. and computes at most this many elements
 _FEWEST = 3
 
 
-def rewritten(flow: Dataflow) -> Dataflow:
+def rewrite(flow: Dataflow) -> Dataflow:
     """Return the flow after the rewrites that only the compiler profits from."""
-    for rewrite in (
+    for change in (
         *(channels_last, mask_before_unpooling, join_products, join_pieces, spread_products),
         *(sum_once, cut_pieces, look_at_divisors, reserve_samples, find_generators),
     ):
-        flow = rewrite(flow)
+        flow = change(flow)
     return widen(flow, is_lowerable)
 
 
