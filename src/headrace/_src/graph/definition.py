@@ -32,6 +32,8 @@ __all__ = [
     "Kind",
     "LoweringRule",
     "OpKernel",
+    "Precision",
+    "RowPart",
     "Sample",
     "asks_for_step",
     "bind_kernel",
@@ -67,6 +69,35 @@ class Kind(enum.Enum):
     CONTRACTION = "contraction"
     MOVEMENT = "movement"  # outputs hold input elements, moved, never looked at
     OTHER = "other"
+
+
+class Precision(enum.Enum):
+    """Whether an op may compute in 16 bits when a step uses mixed precision.
+
+    NARROW: it does: contractions profit and lose little, since their sums are accumulated in
+    float32. EITHER: it does so between two NARROW ops; it moves elements, chooses among them, or
+    rounds once. WIDE: neither does it nor do ops between two of these; it sums many numbers, or has
+    values far from 1. UNKNOWN: it keeps its type, and implies nothing about its neighbours.
+    """
+
+    NARROW = enum.auto()
+    EITHER = enum.auto()
+    WIDE = enum.auto()
+    UNKNOWN = enum.auto()
+
+
+class RowPart(enum.Enum):
+    """An op's part in updates of the distinct rows of a table (see ops.base.padded_rows).
+
+    FINDS: the distinct elements of a list, and the index of each element among them. SUMS: rows by
+    number. TAKES: rows of an array. MAPS: element by element. CHANGES: rows of variables.
+    """
+
+    FINDS = enum.auto()
+    SUMS = enum.auto()
+    TAKES = enum.auto()
+    MAPS = enum.auto()
+    CHANGES = enum.auto()
 
 
 _COMPUTING = {Kind.ELEMENTWISE, Kind.REDUCTION, Kind.CONTRACTION}
@@ -146,6 +177,8 @@ class Definition:
     calls_python  whether the kernel calls a function of the program, which may block
     fresh     whether the outputs of all its kernels are always in memory that nothing else holds,
               and none keeps an input; None if `kind` says it
+    precision  what mixed precision may do with it; None if `kind` says it
+    rows      its part in updates of distinct rows; None if `kind` and `lower` say it
     calls     (op) -> a Called (see graph.structured) of an op that calls functions, None if it's
               to be called by its kernel
     home      the module that defines it
@@ -172,6 +205,8 @@ class Definition:
     waits: bool = False
     calls_python: bool = False
     fresh: bool | None = None
+    precision: Precision | None = None
+    rows: RowPart | None = None
     doc: str = ""
     home: str = ""
 

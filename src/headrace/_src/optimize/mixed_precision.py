@@ -1,10 +1,10 @@
 """Mixed precision. In: a Dataflow of float32. Out: one whose contractions, and the ops between
 them, compute in bfloat16, with casts where the two types meet.
 
-The ops declare what they tolerate (`ops.base.precision`). Variables, feeds, fetches and updates
-keep their types: weights are rounded when a product reads them, and their gradients are float32
-again before they are used. This is the one pass that changes results: it runs only if a session or
-its graph requests it.
+Definitions say what each op tolerates (`precision`). Variables, feeds, fetches and updates keep
+their types: weights are rounded when a product reads them, and their gradients are float32 again
+before they are used. This is the one pass that changes results: it runs only if a session or its
+graph requests it.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Any
 
 from headrace._src.core.dtypes import DType, as_dtype
 from headrace._src.graph.dataflow import Dataflow, Node, Value
-from headrace._src.graph.definition import lookup
-from headrace._src.ops.base.precision import Precision, precision_of
+from headrace._src.graph.definition import Definition, Kind, Precision, lookup
 
 __all__ = ["mix_precision"]
 
 _WIDE = as_dtype("float32")
 _NARROW = as_dtype("bfloat16")
+_USUAL = {Kind.CONTRACTION: Precision.NARROW, Kind.REDUCTION: Precision.WIDE}
 
 
 def mix_precision(flow: Dataflow) -> Dataflow:
@@ -45,9 +45,15 @@ def _chosen(flow: Dataflow) -> set[Node]:
 def _kind(node: Node) -> Precision:
     if node.constant is not None:
         return Precision.UNKNOWN
-    kind = precision_of(node.definition)
+    kind = _precision_of(node.definition)
     able = kind is Precision.WIDE or _can_be_narrow(node)
     return kind if able else Precision.UNKNOWN
+
+
+def _precision_of(definition: Definition) -> Precision:
+    if definition.precision is not None:
+        return definition.precision
+    return _USUAL.get(definition.kind, Precision.UNKNOWN)
 
 
 def _can_be_narrow(node: Node) -> bool:

@@ -14,8 +14,8 @@ import numpy as np
 
 from headrace._src.core.dtypes import int64
 from headrace._src.graph.dataflow import Dataflow, Node, Value, ValueType, rewrite
-from headrace._src.graph.definition import Effect, Kind
-from headrace._src.ops.base.padded_rows import UNIQUE_ROWS, Part, counted, part_of
+from headrace._src.graph.definition import Effect, Kind, RowPart
+from headrace._src.ops.base.padded_rows import UNIQUE_ROWS, counted, part_of
 from headrace._src.ops.base.simplify_rules import as_constant
 
 __all__ = ["pad_rows"]
@@ -23,7 +23,7 @@ __all__ = ["pad_rows"]
 
 def pad_rows(flow: Dataflow) -> Dataflow:
     """Give updates of distinct rows known sizes."""
-    if any(part_of(n.definition) is Part.FINDS for n in flow.nodes):
+    if any(part_of(n.definition) is RowPart.FINDS for n in flow.nodes):
         return rewrite(flow, _Padding().rule)
     return flow
 
@@ -65,10 +65,10 @@ class _Padding:
         finders = {p.finder for _, p in given if p is not None}
         if len(finders) != 1:
             return None
-        changes = part_of(node.definition) is Part.CHANGES
+        changes = part_of(node.definition) is RowPart.CHANGES
         for i, (value, padded) in enumerate(given):
             plain = value.type.sizes == () or (changes and value.dtype._is_ref_dtype)
-            whole = part_of(node.definition) is Part.TAKES and i == 0
+            whole = part_of(node.definition) is RowPart.TAKES and i == 0
             if padded is None and not plain and not whole:
                 return None
         return tuple(v if p is None else p.value for v, p in given), finders.pop()
@@ -82,15 +82,15 @@ class _Padding:
 
     def _pad(self, value: Value, node: Node) -> _Padded | None:
         part = part_of(node.definition)
-        if part is Part.FINDS:
+        if part is RowPart.FINDS:
             finds = value.index == 0 and _length(node)
             return _Padded(self._finder(node).outputs[0], node) if finds else None
         if node.definition.effect is not Effect.PURE or len(node.types) != 1:
             return None
-        if part is Part.SUMS:
+        if part is RowPart.SUMS:
             return self._sum(node)
         # A kernel may reject integers of the padding, such as a zero divisor.
-        if part is Part.TAKES or (part is Part.MAPS and value.dtype.is_floating):
+        if part is RowPart.TAKES or (part is RowPart.MAPS and value.dtype.is_floating):
             return self._map(node)
         return None
 
@@ -110,7 +110,7 @@ class _Padding:
         """Pad sums by distinct row."""
         data, numbers, count = node.inputs
         finder = numbers.producer
-        if not isinstance(finder, Node) or part_of(finder.definition) is not Part.FINDS:
+        if not isinstance(finder, Node) or part_of(finder.definition) is not RowPart.FINDS:
             return None
         length = _length(finder)
         if data.type.sizes is None or not length:

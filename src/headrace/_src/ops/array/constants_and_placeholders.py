@@ -16,7 +16,14 @@ from headrace._src.core.export import export
 from headrace._src.core.tensor_shape import TensorShape, show_shape
 from headrace._src.devices.resources import ResourceHandle
 from headrace._src.graph.composite import SparseTensor
-from headrace._src.graph.definition import NOT_DIFFERENTIABLE, Effect, Kind, Sample, unfolded
+from headrace._src.graph.definition import (
+    NOT_DIFFERENTIABLE,
+    Effect,
+    Kind,
+    Precision,
+    Sample,
+    unfolded,
+)
 from headrace._src.graph.operation import Tensor
 from headrace._src.lowering.rules import Pass
 from headrace._src.ops.base import infer, to_tensor
@@ -184,6 +191,7 @@ def placeholder_with_default(input, shape, name=None):
     samples=unary(),
     lower=Pass(),
     simplify=equals_input,
+    precision=Precision.EITHER,
 )
 def identity(input, name=None):
     """Return a tensor with the same value."""
@@ -201,6 +209,7 @@ def identity(input, name=None):
     samples=[Sample([r(2), r(3)], T=["float64", "int32"])],
     lower=Pass(),
     simplify=all_equal_inputs,
+    precision=Precision.EITHER,
 )
 def identity_n(input, name=None):
     """Return tensors with the same values; each is available only once all inputs are."""
@@ -218,6 +227,7 @@ def identity_n(input, name=None):
     samples=unary(),
     lower=Pass(),
     simplify=equals_input,
+    precision=Precision.EITHER,
 )
 def stop_gradient(input, name=None):
     """Return the same value, through which no gradient flows."""
@@ -238,6 +248,7 @@ def _prevented(b: OpBuilder, op: Any, dy: Any) -> Any:
     samples=[Sample([1.5, 2.5], message="not here", T="float32")],
     lower=Pass(),
     simplify=equals_input,
+    precision=Precision.EITHER,
 )
 def prevent_gradient(input, message=None, name=None):
     """Return the same value; a gradient through it is an error with this `message`."""

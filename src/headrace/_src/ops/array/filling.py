@@ -18,7 +18,7 @@ from headrace._src.core.dtypes import DType, as_dtype
 from headrace._src.core.export import export
 from headrace._src.core.tensor_shape import TensorShape
 from headrace._src.devices.room import check_room
-from headrace._src.graph.definition import NOT_DIFFERENTIABLE, Effect, Kind, Sample
+from headrace._src.graph.definition import NOT_DIFFERENTIABLE, Effect, Kind, Precision, Sample
 from headrace._src.graph.inference import static_by_kernel
 from headrace._src.graph.operation import Operation, Tensor
 from headrace._src.lowering.rules import Elementwise, Site
@@ -123,6 +123,7 @@ def _zeros_like(x: Any) -> Any:
     samples=unary(),
     lower=Elementwise(_filled_lowered(0), operands=()),
     simplify=_simpler_zeros,
+    precision=Precision.EITHER,
 )
 def zeros_like_op(x, name=None):
     """Return zeros of the input's shape and type."""

@@ -10,7 +10,7 @@ import numpy as np
 from headrace._src.core.export import export
 from headrace._src.core.tensor_shape import TensorShape
 from headrace._src.graph.composite import IndexedSlices
-from headrace._src.graph.definition import Kind, Sample
+from headrace._src.graph.definition import Kind, RowPart, Sample
 from headrace._src.graph.inference import constant_value
 from headrace._src.graph.operation import Operation, Tensor
 from headrace._src.lowering import row_anchors
@@ -166,6 +166,7 @@ def _dense_gather_gradient(
         Sample(r(4, 3), np.zeros(0), 0),
     ],
     lower=Anchor("gather", row_anchors.gather),
+    rows=RowPart.TAKES,
 )
 def gather_v2(params, indices, axis, batch_dims=None, name=None):
     """Take slices of `params` along an axis, in the order of `indices`."""
@@ -192,6 +193,7 @@ def _gather_old_gradient(b: OpBuilder, op: Operation, dy: Any) -> Any:
     kind=Kind.MOVEMENT,
     samples=[Sample(r(4, 3), [1, 0, 1]), Sample(r(4), [[2], [3]], validate_indices=False)],
     lower=Anchor("gather", row_anchors.gather_rows),
+    rows=RowPart.TAKES,
 )
 def gather_old(params, indices, validate_indices=None, name=None):
     """Take rows of `params`, in the order of `indices`."""

@@ -15,7 +15,7 @@ from headrace._src.core.export import export
 from headrace._src.core.tensor_shape import TensorShape, all_known, show_shape
 from headrace._src.devices.room import check_room
 from headrace._src.graph.composite import IndexedSlices
-from headrace._src.graph.definition import Kind, Sample
+from headrace._src.graph.definition import Kind, Precision, Sample
 from headrace._src.graph.inference import constant_value, known_shape, static_by_kernel
 from headrace._src.graph.operation import Operation, Tensor
 from headrace._src.lowering.rules import Join, Move, Site, View, row_major, traced
@@ -209,6 +209,7 @@ def _concat_old_pieces(site: Site) -> list[View | None] | None:
     ],
     lower=Join(_concat_v2_pieces),
     simplify=joined,
+    precision=Precision.EITHER,
 )
 def concat_v2(values, axis, name=None):
     """Concatenate tensors along an axis."""
@@ -334,6 +335,7 @@ def _split_kernel(axis: np.ndarray, value: np.ndarray, *, num_split: int) -> lis
     ],
     lower=traced(_split_kernel, operand=1),
     simplify=split_simplify,
+    precision=Precision.EITHER,
 )
 def split_op(split_dim, value, num_split, name=None):
     """Split a tensor into pieces of equal size."""
@@ -394,6 +396,7 @@ def _split_v_kernel(value: Any, size_splits: Any, axis: Any, *, num_split: int) 
     ],
     lower=traced(_split_v_kernel),
     simplify=split_simplify,
+    precision=Precision.EITHER,
 )
 def split_v(value, size_splits, split_dim, num_split, name=None):
     """Split a tensor into pieces of given sizes."""
@@ -493,6 +496,7 @@ def _tile_gradient(b: OpBuilder, op: Operation, dy: Any) -> Any:
     ],
     lower=Move(_tile_view),
     simplify=tiled,
+    precision=Precision.EITHER,
 )
 def tile(input, multiples, name=None):
     """Repeat a tensor `multiples` times along each axis."""

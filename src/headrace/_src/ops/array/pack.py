@@ -8,7 +8,7 @@ import numpy as np
 
 from headrace._src.core.export import export
 from headrace._src.core.tensor_shape import TensorShape, show_shape, words_of_op
-from headrace._src.graph.definition import Kind, Sample
+from headrace._src.graph.definition import Kind, Precision, Sample
 from headrace._src.graph.operation import Operation, Tensor
 from headrace._src.lowering.rules import Join, Site, View, row_major, traced
 from headrace._src.ops.array.shape_ops import expand_dims
@@ -112,6 +112,7 @@ def _pack_pieces(site: Site) -> list[View | None]:
     ],
     lower=Join(_pack_pieces),
     simplify=stacked,
+    precision=Precision.EITHER,
 )
 def pack(values, axis=None, name=None):
     """Stack tensors of the same shape along a new axis."""
@@ -153,6 +154,7 @@ def _unpack_kernel(value: np.ndarray, *, num: int, axis: int) -> list[np.ndarray
     ],
     lower=traced(_unpack_kernel),
     simplify=unstacked,
+    precision=Precision.EITHER,
 )
 def unpack(value, num, axis=None, name=None):
     """Split a tensor into its rows along an axis."""

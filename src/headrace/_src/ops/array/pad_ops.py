@@ -10,7 +10,7 @@ import numpy as np
 from headrace._src.core.export import export
 from headrace._src.core.tensor_shape import TensorShape
 from headrace._src.devices.room import check_room
-from headrace._src.graph.definition import Sample
+from headrace._src.graph.definition import Precision, Sample
 from headrace._src.graph.inference import constant_value, partial_value
 from headrace._src.graph.operation import Operation, Tensor
 from headrace._src.lowering.row_anchors import Cut
@@ -138,6 +138,7 @@ def _pad_value(site: Site) -> Any:
     ],
     lower=Join(_pad_pieces, fill=lambda site: 0, otherwise=Anchor("cut", _pad_cut)),
     simplify=equals_input_if_same_size,
+    precision=Precision.EITHER,
 )
 def pad_op(input, paddings, name=None):
     """Surround a tensor with zeros."""
@@ -158,6 +159,7 @@ def pad_op(input, paddings, name=None):
     ],
     lower=Join(_pad_pieces, fill=_pad_value),
     simplify=equals_input_if_same_size,
+    precision=Precision.EITHER,
 )
 def pad_v2(input, paddings, constant_values, name=None):
     """Surround a tensor with a constant."""
@@ -205,6 +207,7 @@ def _mirror_gradient(b: OpBuilder, op: Operation, dy: Any) -> Any:
         Sample(r(2, 3), [[2, 1], [3, 0]], mode="SYMMETRIC"),
     ],
     simplify=equals_input_if_same_size,
+    precision=Precision.EITHER,
 )
 def mirror_pad(input, paddings, mode, name=None):
     """Surround a tensor with its mirror image."""

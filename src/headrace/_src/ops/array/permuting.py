@@ -9,7 +9,7 @@ import numpy as np
 from headrace._src.core import dtypes
 from headrace._src.core.export import export
 from headrace._src.core.tensor_shape import TensorShape
-from headrace._src.graph.definition import Kind, Sample
+from headrace._src.graph.definition import Kind, Precision, Sample
 from headrace._src.graph.operation import Operation, Tensor
 from headrace._src.lowering.rules import traced
 from headrace._src.ops.array.filling import range_op
@@ -89,6 +89,7 @@ _TRANSPOSITIONS = [
     samples=_TRANSPOSITIONS,
     lower=traced(_transpose_kernel),
     simplify=transposed,
+    precision=Precision.EITHER,
 )
 def transpose_op(x, perm, name=None):
     """Permute the axes: axis i of the result is axis perm[i] of the input."""
@@ -261,6 +262,7 @@ def _reverse_kernel(x: np.ndarray, axis: np.ndarray) -> np.ndarray:
     kind=Kind.MOVEMENT,
     samples=[Sample(r(2, 3), [0]), Sample(r(2, 3), [-1, 0]), Sample(r(2), np.zeros(0))],
     lower=traced(_reverse_kernel),
+    precision=Precision.EITHER,
 )
 def reverse(tensor, axis, name=None):
     """Reverse a tensor along the given axes."""

@@ -12,7 +12,7 @@ from headrace._src.core.errors import UnimplementedError
 from headrace._src.core.export import export
 from headrace._src.core.tensor_shape import TensorShape
 from headrace._src.devices.room import check_room
-from headrace._src.graph.definition import Sample
+from headrace._src.graph.definition import Precision, Sample
 from headrace._src.graph.inference import constant_value
 from headrace._src.graph.operation import Operation, Tensor
 from headrace._src.lowering.rules import traced
@@ -180,6 +180,7 @@ def _nd_infer(batch_size: Any, size: Any) -> Any:
         Sample(r(2, 3, 2), [2], [[1, 0]]),
         Sample(r(1, 2, 3), [2, 3], [[0, 0], [3, 0]]),
     ],
+    precision=Precision.EITHER,
 )
 def space_to_batch_nd(input, block_shape, paddings, name=None):
     """Pad with zeros, then move the elements of blocks to the batch.
@@ -201,6 +202,7 @@ def space_to_batch_nd(input, block_shape, paddings, name=None):
         Sample(r(4, 2, 2, 1), [2, 2], [[0, 0], [0, 1]]),
         Sample(r(4, 2, 2), [2], [[1, 0]]),
     ],
+    precision=Precision.EITHER,
 )
 def batch_to_space_nd(input, block_shape, crops, name=None):
     """Assemble blocks from elements of the batch, then crop: the inverse of SpaceToBatchND.
@@ -428,6 +430,7 @@ _DEPTH_ATTRS = "T: type; block_size: int >= 2; data_format: {'NHWC'|'NCHW'|'NCHW
         Sample(r(1, 3, 4, 2), block_size=2, data_format="NCHW"),
     ],
     lower=traced(_pixels_in_depth),
+    precision=Precision.EITHER,
 )
 def space_to_depth_op(input, block_size, data_format=None, name=None):
     """Move square blocks of pixels into the channels."""
@@ -495,6 +498,7 @@ def _to_space_gradient(b: OpBuilder, op: Operation, dy: Any) -> Any:
         Sample(r(1, 8, 2, 1), block_size=2, data_format="NCHW"),
     ],
     lower=traced(_depth_in_pixels),
+    precision=Precision.EITHER,
 )
 def depth_to_space_op(input, block_size, data_format=None, name=None):
     """Move channels into square blocks of pixels."""

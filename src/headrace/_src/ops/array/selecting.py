@@ -13,7 +13,7 @@ from headrace._src.core.export import export
 from headrace._src.core.tensor_shape import TensorShape
 from headrace._src.devices.room import check_room
 from headrace._src.graph.composite import IndexedSlices
-from headrace._src.graph.definition import NOT_DIFFERENTIABLE, Kind, Sample
+from headrace._src.graph.definition import NOT_DIFFERENTIABLE, Kind, Precision, Sample
 from headrace._src.graph.inference import constant_value
 from headrace._src.graph.operation import Operation, Tensor
 from headrace._src.lowering.rules import Elementwise, Site, View, broadcast_view
@@ -153,6 +153,7 @@ def _select_views(site: Site) -> list[View | None]:
     ],
     lower=Elementwise(_choose_lowered, views=_select_views),
     simplify=chosen,
+    precision=Precision.EITHER,
 )
 def select(condition, t, e, name=None):
     """Take elements of `t` where the condition is true, of `e` elsewhere; a vector chooses rows."""
@@ -182,6 +183,7 @@ def _select_v2_gradient(b: OpBuilder, op: Operation, dy: Any) -> Any:
     ],
     lower=Elementwise(_choose_lowered),
     simplify=chosen,
+    precision=Precision.EITHER,
 )
 def select_v2(condition, t, e, name=None):
     """Take elements of `t` where the condition is true, of `e` elsewhere, with broadcasting."""

@@ -18,7 +18,7 @@ from headrace._src.core.tensor_shape import TensorShape, as_shape, show_shape
 from headrace._src.core.tensor_shape import broadcast as broadcast_shapes
 from headrace._src.devices.room import check_room
 from headrace._src.graph.composite import SparseTensor, SparseTensorValue
-from headrace._src.graph.definition import NOT_DIFFERENTIABLE, Kind, Sample
+from headrace._src.graph.definition import NOT_DIFFERENTIABLE, Kind, Precision, Sample
 from headrace._src.graph.operation import Operation, Tensor
 from headrace._src.lowering.rules import Move, Site, View, broadcast_view, row_major
 from headrace._src.ops.base import infer, to_tensor
@@ -313,6 +313,7 @@ def _reshaped_view(site: Site) -> View | None:
     ],
     lower=Move(_reshaped_view),
     simplify=relabelled,
+    precision=Precision.EITHER,
 )
 def reshape(tensor, shape, name=None):
     """Return the same elements in another shape; one size may be -1, and is then inferred."""
@@ -357,6 +358,7 @@ def _expand_kernel(x: np.ndarray, dim: np.ndarray) -> np.ndarray:
     samples=[Sample(r(2, 3), 0), Sample(r(2, 3), -1), Sample(r(2, 3), [1]), Sample(r(), 0)],
     lower=Move(_same_elements),
     simplify=relabelled,
+    precision=Precision.EITHER,
 )
 def expand_dims_op(input, dim, name=None):
     """Insert a dimension of size 1."""
@@ -423,6 +425,7 @@ def _squeeze_kernel(x: np.ndarray, *, squeeze_dims: tuple[int, ...]) -> np.ndarr
     ],
     lower=Move(_same_elements),
     simplify=relabelled,
+    precision=Precision.EITHER,
 )
 def squeeze_op(input, squeeze_dims=None, name=None):
     """Remove dimensions of size 1."""
@@ -485,6 +488,7 @@ def _broadcast_kernel(x: np.ndarray, shape: np.ndarray) -> np.ndarray:
     samples=[Sample(r(1, 3), [2, 3]), Sample(r(3), [4, 2, 3]), Sample(r(), [2]), Sample(r(1), [0])],
     lower=Move(lambda site: broadcast_view(site.input_shapes[0], site.output_shapes[0])),
     simplify=broadcast,
+    precision=Precision.EITHER,
 )
 def broadcast_to(input, shape, name=None):
     """Repeat dimensions of size 1, and add leading ones, until the shape is `shape`."""

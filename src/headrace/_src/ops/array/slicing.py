@@ -16,7 +16,7 @@ from headrace._src.core import dtypes
 from headrace._src.core.export import export, export_value
 from headrace._src.core.tensor_shape import Dimension, TensorShape
 from headrace._src.devices.room import check_room
-from headrace._src.graph.definition import Kind, Sample
+from headrace._src.graph.definition import Kind, Precision, Sample
 from headrace._src.graph.inference import known_shape, partial_value
 from headrace._src.graph.operation import Operation, Tensor
 from headrace._src.lowering.row_anchors import Cut
@@ -131,6 +131,7 @@ def _slice_gradient(b: OpBuilder, op: Operation, dy: Any) -> Any:
     ],
     lower=traced(_slice_kernel, otherwise=Anchor("cut", _slice_cut)),
     simplify=equals_input_if_same_size,
+    precision=Precision.EITHER,
 )
 def slice_op(input, begin, size, name=None):
     """Return the block of `size` that starts at `begin`; a size of -1 extends to the end."""
@@ -362,6 +363,7 @@ _ATTRS = "; ".join(["T: type; Index: {index}", *[f"{name}: int = 0" for name in 
     ],
     lower=traced(_strided_kernel, otherwise=Anchor("cut", _strided_cut)),
     simplify=sliced,
+    precision=Precision.EITHER,
 )
 def strided_slice_op(
     input,
@@ -441,6 +443,7 @@ def _grad_gradient(b: OpBuilder, op: Operation, dx: Any) -> Any:
         fill=lambda site: 0,
         otherwise=Anchor("cut", lambda site: _strided_cut(site, into=True)),
     ),
+    precision=Precision.EITHER,
 )
 def strided_slice_grad(
     shape,

@@ -9,7 +9,7 @@ import numpy as np
 from headrace._src.core import dtypes
 from headrace._src.core.export import export
 from headrace._src.core.tensor_shape import TensorShape
-from headrace._src.graph.definition import NOT_DIFFERENTIABLE, Sample
+from headrace._src.graph.definition import NOT_DIFFERENTIABLE, RowPart, Sample
 from headrace._src.graph.operation import Tensor
 from headrace._src.ops.array.group_by_key import stable_order
 from headrace._src.ops.base.define import composed, define
@@ -134,6 +134,7 @@ _ROWS = [
     kernel=lambda x, *, out_idx: _of_vector(x, out_idx)[:2],
     gradient=NOT_DIFFERENTIABLE,
     samples=_VECTORS,
+    rows=RowPart.FINDS,
 )
 def unique(x, out_idx=dtypes.int32, name=None):
     """Return the distinct elements of a vector, and the index of each element among them."""

@@ -25,6 +25,8 @@ from headrace._src.graph.definition import (
     Kind,
     LoweringRule,
     OpKernel,
+    Precision,
+    RowPart,
     Sample,
     lookup,
     register,
@@ -84,6 +86,8 @@ def define(
     waits: bool = False,
     calls_python: bool = False,
     fresh: bool | None = None,
+    precision: Precision | None = None,
+    rows: RowPart | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Define an op by decorating its builder's signature.
 
@@ -115,6 +119,8 @@ def define(
             waits=waits,
             calls_python=calls_python,
             fresh=fresh,
+            precision=precision,
+            rows=rows,
             doc=function.__doc__ or "",
             home=function.__module__,
         )

@@ -10,7 +10,6 @@ This module says what part each op plays; the pass is `optimize.pad_unique_rows`
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, wraps
@@ -19,33 +18,15 @@ from typing import Any
 import numpy as np
 
 from headrace._src.core.dtypes import int64
-from headrace._src.graph.definition import NOT_DIFFERENTIABLE, Definition, Kind
+from headrace._src.graph.definition import NOT_DIFFERENTIABLE, Definition, Kind, RowPart
 from headrace._src.graph.schema import Argument, Schema
 from headrace._src.lowering.row_anchors import row_update
 from headrace._src.lowering.rules import Anchor
 from headrace._src.ops.array.uniqueness import distinct
 
-__all__ = ["UNIQUE_ROWS", "Part", "counted", "part_of"]
+__all__ = ["UNIQUE_ROWS", "counted", "part_of"]
 
 
-class Part(enum.Enum):
-    """FINDS: the distinct elements of a list, and the index of each element among them. SUMS: rows
-    by number. TAKES: rows of an array. MAPS: element by element. CHANGES: rows of variables.
-    """
-
-    FINDS = enum.auto()
-    SUMS = enum.auto()
-    TAKES = enum.auto()
-    MAPS = enum.auto()
-    CHANGES = enum.auto()
-
-
-_PARTS = {
-    "Unique": Part.FINDS,
-    "UnsortedSegmentSum": Part.SUMS,
-    "Gather": Part.TAKES,
-    "GatherV2": Part.TAKES,
-}
 _SCATTERS: dict[str, Callable[..., Any]] = {
     "Update": lambda e, old, new: (new,),
     "Add": lambda e, old, new: (old + new,),
@@ -57,14 +38,13 @@ _SCATTERS: dict[str, Callable[..., Any]] = {
 _OF_ROWS = ("indices", "grad", "updates")  # the inputs with one element per row
 
 
-def part_of(definition: Definition) -> Part | None:
+def part_of(definition: Definition) -> RowPart | None:
     """Return an op's part in updates of distinct rows."""
-    found = _PARTS.get(definition.op_type)
-    if found is not None:
-        return found
+    if definition.rows is not None:
+        return definition.rows
     if definition.kind is Kind.ELEMENTWISE and len(definition.schema.outputs) == 1:
-        return Part.MAPS
-    return None if counted(definition) is None else Part.CHANGES
+        return RowPart.MAPS
+    return None if counted(definition) is None else RowPart.CHANGES
 
 
 def _unique_rows(x: np.ndarray, *, out_idx: Any) -> tuple[np.ndarray, np.ndarray, np.int64]:

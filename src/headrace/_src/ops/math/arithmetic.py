@@ -16,7 +16,7 @@ from headrace._src.core.export import export
 from headrace._src.core.tensor_shape import TensorShape, as_shape
 from headrace._src.graph.composite import IndexedSlices
 from headrace._src.graph.dataflow import Node, Value
-from headrace._src.graph.definition import Kind, Sample
+from headrace._src.graph.definition import Kind, Precision, Sample
 from headrace._src.graph.operation import Tensor
 from headrace._src.lowering.rules import Elementwise, Site
 from headrace._src.ops.array.broadcasting import same_shapes, settle_axes
@@ -61,6 +61,7 @@ def binary_op(
     commutative: bool = False,
     lower: Callable[..., Any] | Elementwise | None = None,
     simplify: Callable[..., Any] | None = None,
+    precision: Precision | None = None,
 ) -> Any:
     """Define an op on two tensors of the same type, with broadcasting."""
     return define(
@@ -75,6 +76,7 @@ def binary_op(
         commutative=commutative,
         lower=Elementwise(lower) if callable(lower) else lower,
         simplify=scalar_operand(simplify),
+        precision=precision,
     )
 
 
@@ -124,6 +126,7 @@ def _mul_gradient(b: OpBuilder, op: Any, dz: Any) -> Any:
     _add_gradient,
     lower=lambda e, x, y: x + y,
     simplify=_sum_simplify,
+    precision=Precision.EITHER,
 )
 def add(x, y, name=None):
     """Return x + y, element by element; strings are joined."""
@@ -137,6 +140,7 @@ def add(x, y, name=None):
     commutative=True,
     lower=lambda e, x, y: x + y,
     simplify=_sum_simplify,
+    precision=Precision.EITHER,
 )
 def add_v2(x, y, name=None):
     """Return x + y, element by element."""
@@ -150,6 +154,7 @@ def add_v2(x, y, name=None):
     _sub_gradient,
     lower=lambda e, x, y: x - y,
     simplify=_sub_simplify,
+    precision=Precision.EITHER,
 )
 def subtract(x, y, name=None):
     """Return x - y, element by element."""
@@ -164,6 +169,7 @@ def subtract(x, y, name=None):
     commutative=True,
     lower=lambda e, x, y: x * y,
     simplify=neutral(one, one),
+    precision=Precision.EITHER,
 )
 def multiply(x, y, name=None):
     """Return x * y, element by element."""
@@ -232,6 +238,7 @@ def _squared_difference_gradient(b: OpBuilder, op: Any, dz: Any) -> Any:
     _squared_difference_gradient,
     commutative=True,
     lower=lambda e, x, y: e.square(x - y),
+    precision=Precision.WIDE,
 )
 def squared_difference(x, y, name=None):
     """Return (x - y)², element by element; the squared magnitude for complex numbers."""
@@ -293,6 +300,7 @@ _SUM_SAMPLES = [
     commutative=True,
     lower=Elementwise(_add_n_lowered),
     simplify=lambda node: equals_input(node) if len(node.inputs) == 1 else None,
+    precision=Precision.EITHER,
 )
 def add_n_op(inputs, name=None):
     """Return the sum of tensors of the same shape."""
@@ -390,6 +398,7 @@ def _extremum_gradient(chosen: str) -> Any:
     _extremum_gradient("greater_equal"),
     lower=lambda e, x, y: e.max(x, y),
     simplify=idempotent(),
+    precision=Precision.EITHER,
 )
 def maximum(x, y, name=None):
     """Return the larger of x and y, element by element."""
@@ -403,6 +412,7 @@ def maximum(x, y, name=None):
     _extremum_gradient("less_equal"),
     lower=lambda e, x, y: e.min(x, y),
     simplify=idempotent(),
+    precision=Precision.EITHER,
 )
 def minimum(x, y, name=None):
     """Return the smaller of x and y, element by element."""
@@ -462,6 +472,7 @@ def _pow_gradient(b: OpBuilder, op: Any, dz: Any) -> Any:
     ],
     lower=lambda e, x, y: e.pow(x, y) if x.is_floating else None,
     simplify=_pow_simplify,
+    precision=Precision.WIDE,
 )
 def pow_op(x, y, name=None):
     """Return x to the power y, element by element."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from headrace._src.core.export import export
 from headrace._src.core.tensor_shape import TensorShape
-from headrace._src.graph.definition import Sample
+from headrace._src.graph.definition import Precision, Sample
 from headrace._src.graph.operation import Tensor
 from headrace._src.lowering import anchors
 from headrace._src.lowering.rules import Anchor
@@ -78,6 +78,7 @@ def _scan_op(
     gradient: Callable[..., Any],
     samples: list[Sample],
     lower: Anchor | None = None,
+    precision: Precision | None = None,
 ) -> Any:
     return define(
         op_type,
@@ -88,6 +89,7 @@ def _scan_op(
         gradient=gradient,
         samples=samples,
         lower=lower,
+        precision=precision,
     )
 
 
@@ -111,6 +113,7 @@ def _cumsum_gradient(b: OpBuilder, op: Any, dy: Any) -> Any:
     _cumsum_gradient,
     _INCLUSIVE + _EXCLUSIVE,
     lower=Anchor("scan", anchors.running_sum),
+    precision=Precision.WIDE,
 )
 def cumsum_op(x, axis, exclusive=None, reverse=None, name=None):
     """Return the running sum along an axis."""
@@ -132,6 +135,7 @@ def _cumprod_gradient(b: OpBuilder, op: Any, dy: Any) -> Any:
     _cumprod_gradient,
     _INCLUSIVE + _EXCLUSIVE,
     lower=Anchor("scan", anchors.running_product),
+    precision=Precision.WIDE,
 )
 def cumprod_op(x, axis, exclusive=None, reverse=None, name=None):
     """Return the running product along an axis."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from headrace._src.core import dtypes
 from headrace._src.core.export import export
-from headrace._src.graph.definition import NOT_DIFFERENTIABLE, Definition, Sample
+from headrace._src.graph.definition import NOT_DIFFERENTIABLE, Definition, Precision, Sample
 from headrace._src.graph.operation import Tensor
 from headrace._src.graph.schema import Schema
 from headrace._src.lowering.anchors import Divisor
@@ -151,6 +151,7 @@ def _truncate_mod_gradient(b: OpBuilder, op: Any, dz: Any) -> Any:
     samples=_SAMPLES,
     lower=_div_lowered,
     simplify=neutral(right=one),
+    precision=Precision.EITHER,
 )
 def realdiv(x, y, name=None):
     """Return x / y, element by element."""

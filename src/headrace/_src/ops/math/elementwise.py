@@ -14,7 +14,7 @@ import numpy as np
 
 from headrace._src.core.export import export
 from headrace._src.graph.composite import SparseTensor
-from headrace._src.graph.definition import NOT_DIFFERENTIABLE, Kind, Sample
+from headrace._src.graph.definition import NOT_DIFFERENTIABLE, Kind, Precision, Sample
 from headrace._src.graph.operation import Tensor
 from headrace._src.lowering.pointwise import rounded_once, sign_of
 from headrace._src.lowering.rules import Elementwise
@@ -44,6 +44,7 @@ def unary_op(
     samples: Any = None,
     lower: Callable[..., Any] | None = None,
     simplify: Callable[..., Any] | None = None,
+    precision: Precision | None = None,
 ) -> Any:
     """Define an op on one tensor whose result has the same shape."""
     return define(
@@ -57,6 +58,7 @@ def unary_op(
         samples=unary() if samples is None else samples,
         lower=Elementwise(lower) if lower else None,
         simplify=simplify,
+        precision=precision,
     )
 
 
@@ -106,6 +108,7 @@ def _constant(b: OpBuilder, value: float, like: Tensor) -> Tensor:
     lambda b, op, dy: -dy,  # IndexedSlices stay sparse
     lower=lambda e, x: -x,
     simplify=cancels_itself,
+    precision=Precision.EITHER,
 )
 def negative(x, name=None):
     """Return -x."""
@@ -117,6 +120,7 @@ def negative(x, name=None):
     np.abs,
     lambda b, op, dy: b.multiply(dy, b.sign(op.inputs[0])),
     lower=lambda e, x: e.abs(x),
+    precision=Precision.EITHER,
 )
 def abs_op(x, name=None):
     """Return the magnitude of x."""
@@ -179,7 +183,14 @@ def _square_gradient(b: OpBuilder, op: Any, dy: Any) -> Any:
 
 @export("square", "math.square")
 @on_sparse_values("Square")
-@unary_op("Square", _NUMBERS, np.square, _square_gradient, lower=lambda e, x: x * x)
+@unary_op(
+    "Square",
+    _NUMBERS,
+    np.square,
+    _square_gradient,
+    lower=lambda e, x: x * x,
+    precision=Precision.WIDE,
+)
 def square(x, name=None):
     """Return x²."""
 
@@ -193,6 +204,7 @@ def square(x, name=None):
     lambda b, op, dy: b.sqrt_grad(op.outputs[0], dy),
     samples=unary(0.2, 4),
     lower=lambda e, x: e.sqrt(x),
+    precision=Precision.WIDE,
 )
 def sqrt(x, name=None):
     """Return the square root of x."""
@@ -206,6 +218,7 @@ def sqrt(x, name=None):
     lambda b, op, dy: b.rsqrt_grad(op.outputs[0], dy),
     samples=unary(0.2, 4),
     lower=rounded_once(lambda e, x: e.rsqrt(x)),
+    precision=Precision.WIDE,
 )
 def rsqrt(x, name=None):
     """Return 1 / √x."""
@@ -257,6 +270,7 @@ def slope_op(
     *,
     lower: Callable[..., Any],
     masked: bool = False,
+    precision: Precision | None = None,
 ) -> Any:
     """Define an op of a function's result `y` and the gradient `dy` of that result.
 
@@ -281,6 +295,7 @@ def slope_op(
         kind=Kind.ELEMENTWISE,
         samples=[Sample(r(2, 3, low=low), r(2, 3)), Sample(r(low=low), r())],
         lower=Elementwise(rounded_once(lowered)),
+        precision=precision,
     )
 
 
@@ -299,6 +314,7 @@ def _sqrt_grad_gradient(b: OpBuilder, op: Any, dz: Any) -> Any:
     low=0.2,
     lower=lambda e, y, dy: 0.5 * dy / y,
     masked=True,
+    precision=Precision.WIDE,
 )
 def sqrt_grad(y, dy, name=None):
     """Return dy times the derivative of the square root whose result is y."""
@@ -322,6 +338,7 @@ def _rsqrt_grad(y: Any, dy: Any) -> Any:
     _rsqrt_grad_gradient,
     lower=lambda e, y, dy: dy * (y * y * y) * -0.5,
     masked=True,
+    precision=Precision.WIDE,
 )
 def rsqrt_grad(y, dy, name=None):
     """Return dy times the derivative of the reciprocal square root whose result is y."""

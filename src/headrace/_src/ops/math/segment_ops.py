@@ -14,7 +14,7 @@ import numpy as np
 from headrace._src.core.export import export
 from headrace._src.core.tensor_shape import TensorShape
 from headrace._src.devices.room import check_room
-from headrace._src.graph.definition import Sample
+from headrace._src.graph.definition import Precision, RowPart, Sample
 from headrace._src.graph.operation import Tensor
 from headrace._src.lowering import row_anchors
 from headrace._src.lowering.rules import Anchor
@@ -243,7 +243,13 @@ def _unsorted_prod_gradient(b: OpBuilder, op: Any, dy: Any) -> Any:
 # Ops
 
 
-def _sorted_op(op_type: str, types: str, kernel: Callable[..., Any], gradient: Any) -> Any:
+def _sorted_op(
+    op_type: str,
+    types: str,
+    kernel: Callable[..., Any],
+    gradient: Any,
+    precision: Precision | None = None,
+) -> Any:
     return define(
         op_type,
         "data: T, segment_ids: Tindices -> output: T",
@@ -257,11 +263,14 @@ def _sorted_op(op_type: str, types: str, kernel: Callable[..., Any], gradient: A
             Sample(r(2, 2, 2), [0, 0]),
             Sample(r(0, 2), []),
         ],
+        precision=precision,
     )
 
 
 @export("segment_sum", "math.segment_sum")
-@_sorted_op("SegmentSum", "{numbers}", _sorted_kernel(np.add, 0), _sum_gradient)
+@_sorted_op(
+    "SegmentSum", "{numbers}", _sorted_kernel(np.add, 0), _sum_gradient, precision=Precision.WIDE
+)
 def segment_sum(data, segment_ids, name=None):
     """Return the sum of each segment's rows.
 
@@ -322,6 +331,8 @@ def _unsorted_op(
     gradient: Any,
     samples: list[Sample],
     lower: Anchor | None = None,
+    precision: Precision | None = None,
+    rows: RowPart | None = None,
 ) -> Any:
     return define(
         op_type,
@@ -332,6 +343,8 @@ def _unsorted_op(
         gradient=gradient,
         samples=samples,
         lower=lower,
+        precision=precision,
+        rows=rows,
     )
 
 
@@ -347,6 +360,8 @@ def _constant(value: int) -> Callable[[np.dtype], int]:
     _unsorted_sum_gradient,
     _FULL + _WITH_GAPS,
     lower=Anchor("segment_sum", row_anchors.segment_sum),
+    precision=Precision.WIDE,
+    rows=RowPart.SUMS,
 )
 def unsorted_segment_sum(data, segment_ids, num_segments, name=None):
     """Return the sum of each segment's rows.

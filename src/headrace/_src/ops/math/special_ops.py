@@ -13,7 +13,7 @@ import numpy as np
 from headrace._src.core import dtypes
 from headrace._src.core.export import export
 from headrace._src.core.tensor_shape import TensorShape
-from headrace._src.graph.definition import NOT_DIFFERENTIABLE, Kind, Sample
+from headrace._src.graph.definition import NOT_DIFFERENTIABLE, Kind, Precision, Sample
 from headrace._src.graph.operation import Tensor
 from headrace._src.lowering.pointwise import rounded_once
 from headrace._src.ops.base import infer
@@ -51,6 +51,7 @@ def _gaussian(b: OpBuilder, op: Any, dy: Any, scale: float) -> Any:
     special_kernels.erf,
     lambda b, op, dy: _gaussian(b, op, dy, 2 / math.sqrt(math.pi)),
     lower=lambda e, x: e.erf(x),
+    precision=Precision.EITHER,
 )
 def erf(x, name=None):
     """Return the error function of x."""

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from headrace._src.core.export import export
+from headrace._src.graph.definition import Precision
 from headrace._src.graph.operation import Tensor
 from headrace._src.lowering.pointwise import rounded_once
 from headrace._src.ops.base.builder import OpBuilder
@@ -57,6 +58,7 @@ def _one(b: OpBuilder, like: Tensor) -> Tensor:
     np.exp,
     lambda b, op, dy: b.multiply(dy, b.conj(op.outputs[0])),
     lower=lambda e, x: e.exp(x),
+    precision=Precision.WIDE,
 )
 def exp(x, name=None):
     """Return e to the power x."""
@@ -69,6 +71,7 @@ def exp(x, name=None):
     np.expm1,
     lambda b, op, dy: b.multiply(dy, b.exp(b.conj(op.inputs[0]))),
     lower=lambda e, x: e.expm1(x),
+    precision=Precision.WIDE,
 )
 def expm1(x, name=None):
     """Return e to the power x, minus 1, accurate for small x."""
@@ -82,6 +85,7 @@ def expm1(x, name=None):
     lambda b, op, dy: b.multiply(dy, b.reciprocal(b.conj(op.inputs[0]))),
     samples=unary(0.2, 4),
     lower=lambda e, x: e.log(x),
+    precision=Precision.WIDE,
 )
 def log(x, name=None):
     """Return the natural logarithm of x."""
@@ -100,6 +104,7 @@ def _log1p_gradient(b: OpBuilder, op: Any, dy: Any) -> Any:
     _log1p_gradient,
     samples=unary(-0.8, 4),
     lower=lambda e, x: e.log1p(x),
+    precision=Precision.WIDE,
 )
 def log1p(x, name=None):
     """Return the natural logarithm of 1 + x, accurate for small x."""
@@ -287,6 +292,7 @@ def cosh(x, name=None):
     np.tanh,
     lambda b, op, dy: b.tanh_grad(b.conj(op.outputs[0]), dy),
     lower=lambda e, x: e.tanh(x),
+    precision=Precision.EITHER,
 )
 def tanh(x, name=None):
     """Return the hyperbolic tangent of x."""
@@ -348,6 +354,7 @@ def _sigmoid(x: Any) -> Any:
     in_float32(_sigmoid),
     lambda b, op, dy: b.sigmoid_grad(b.conj(op.outputs[0]), dy),
     lower=rounded_once(lambda e, x: e.sigmoid(x)),
+    precision=Precision.EITHER,
 )
 def sigmoid_op(x, name=None):
     """Return 1 / (1 + exp(-x))."""
@@ -385,7 +392,13 @@ def _tanh_grad(y: Any, dy: Any) -> Any:
     return result
 
 
-@slope_op("TanhGrad", _tanh_grad, _tanh_grad_gradient, lower=lambda e, y, dy: (1 - y * y) * dy)
+@slope_op(
+    "TanhGrad",
+    _tanh_grad,
+    _tanh_grad_gradient,
+    lower=lambda e, y, dy: (1 - y * y) * dy,
+    precision=Precision.EITHER,
+)
 def tanh_grad(y, dy, name=None):
     """Return dy times the derivative of the hyperbolic tangent whose result is y."""
 
@@ -404,7 +417,11 @@ def _sigmoid_grad(y: Any, dy: Any) -> Any:
 
 
 @slope_op(
-    "SigmoidGrad", _sigmoid_grad, _sigmoid_grad_gradient, lower=lambda e, y, dy: (1 - y) * y * dy
+    "SigmoidGrad",
+    _sigmoid_grad,
+    _sigmoid_grad_gradient,
+    lower=lambda e, y, dy: (1 - y) * y * dy,
+    precision=Precision.EITHER,
 )
 def sigmoid_grad(y, dy, name=None):
     """Return dy times the derivative of the sigmoid whose result is y."""

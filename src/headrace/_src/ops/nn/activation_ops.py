@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from headrace._src.core.export import export
-from headrace._src.graph.definition import Kind, Sample
+from headrace._src.graph.definition import Kind, Precision, Sample
 from headrace._src.graph.operation import Tensor
 from headrace._src.lowering.pointwise import rounded_once
 from headrace._src.lowering.rules import Elementwise
@@ -68,6 +68,7 @@ def _gradient_op(
     attributes: str = "",
     *,
     lower: Callable[..., Any],
+    precision: Precision | None = None,
 ) -> Any:
     """Define an op of gradients and `values`: a function's "features" or "outputs"."""
     return define(
@@ -80,6 +81,7 @@ def _gradient_op(
         kind=Kind.ELEMENTWISE,
         samples=samples,
         lower=Elementwise(lower),
+        precision=precision,
     )
 
 
@@ -108,6 +110,7 @@ def _piecewise_constant_slope(name: str) -> Any:
     signature=_SIGNATURE,
     samples=unary(),
     lower=lambda e, x: e.max(x, 0),
+    precision=Precision.EITHER,
 )
 def relu(features, name=None):
     """Return max(features, 0)."""
@@ -141,6 +144,7 @@ def _relu_grad(gradients: np.ndarray, features: np.ndarray) -> np.ndarray:
     _piecewise_constant_slope("relu_grad"),
     _pairs(),
     lower=_relu_grad_lowered,
+    precision=Precision.EITHER,
 )
 def relu_grad(gradients, features, name=None):
     """Return the gradients where features (or relu's outputs) are positive, else 0."""
@@ -154,6 +158,7 @@ def relu_grad(gradients, features, name=None):
     signature=_SIGNATURE,
     samples=unary(-3.0, 9.0),
     lower=lambda e, x: e.min(e.max(x, 0), 6),
+    precision=Precision.EITHER,
 )
 def relu6_op(features, name=None):
     """Return min(max(features, 0), 6)."""
@@ -179,6 +184,7 @@ def _relu6_grad(gradients: np.ndarray, features: np.ndarray) -> np.ndarray:
     _piecewise_constant_slope("relu6_grad"),
     _pairs(-3.0, 9.0),
     lower=_relu6_grad_lowered,
+    precision=Precision.EITHER,
 )
 def relu6_grad(gradients, features, name=None):
     """Return the gradients where features (or relu6's outputs) are between 0 and 6, else 0."""
@@ -199,6 +205,7 @@ def _leaky_relu(x: np.ndarray, *, alpha: float) -> np.ndarray:
     kind=Kind.ELEMENTWISE,
     samples=[*unary(), Sample(r(4), alpha=0.5)],
     lower=Elementwise(_leaky_relu_lowered),
+    precision=Precision.EITHER,
 )
 def leaky_relu_op(features, alpha=0.2, name=None):
     """Return features, multiplied by alpha where they are negative."""
@@ -237,6 +244,7 @@ def _leaky_relu_grad_gradient(b: OpBuilder, op: Any, grad: Any) -> Any:
     [*_pairs(), Sample(r(4), r(4), alpha=0.5)],
     attributes="alpha: float = 0.2; ",
     lower=_leaky_relu_grad_lowered,
+    precision=Precision.EITHER,
 )
 def leaky_relu_grad(gradients, features, alpha=0.2, name=None):
     """Return the gradients, multiplied by alpha where features are not positive."""
@@ -285,6 +293,7 @@ def _elu(x: np.ndarray) -> np.ndarray:
     signature=_SIGNATURE,
     samples=unary(),
     lower=rounded_once(_elu_lowered),
+    precision=Precision.EITHER,
 )
 def elu(features, name=None):
     """Return exp(features) - 1 where features are negative, else features."""
@@ -313,6 +322,7 @@ def _exponential_grad_gradient(name: str) -> Any:
     _exponential_grad_gradient("elu_grad"),
     _pairs(),
     lower=lambda e, dy, y: e.select(y < 0, (y + 1) * dy, dy),
+    precision=Precision.EITHER,
 )
 def elu_grad(gradients, outputs, name=None):
     """Return the gradients times the derivative of elu, computed from elu's outputs."""
@@ -333,6 +343,7 @@ def _selu(x: np.ndarray) -> np.ndarray:
     signature=_SIGNATURE,
     samples=unary(),
     lower=rounded_once(_selu_lowered),
+    precision=Precision.EITHER,
 )
 def selu(features, name=None):
     """Return the scaled exponential linear function, which keeps activations near mean 0 and
@@ -355,6 +366,7 @@ def _selu_grad(gradients: np.ndarray, outputs: np.ndarray) -> np.ndarray:
     _exponential_grad_gradient("selu_grad"),
     _pairs(),
     lower=rounded_once(_selu_grad_lowered),
+    precision=Precision.EITHER,
 )
 def selu_grad(gradients, outputs, name=None):
     """Return the gradients times the derivative of selu, computed from selu's outputs."""
@@ -377,6 +389,7 @@ def _softplus(x: np.ndarray) -> np.ndarray:
     signature=_SIGNATURE,
     samples=unary(),
     lower=rounded_once(_softplus_lowered),
+    precision=Precision.EITHER,
 )
 def softplus(features, name=None):
     """Return log(exp(features) + 1)."""
@@ -402,6 +415,7 @@ def _softplus_grad_gradient(b: OpBuilder, op: Any, grad: Any) -> Any:
     _softplus_grad_gradient,
     _pairs(),
     lower=rounded_once(lambda e, dy, x: dy / (e.exp(-x) + 1)),
+    precision=Precision.EITHER,
 )
 def softplus_grad(gradients, features, name=None):
     """Return the gradients times the derivative of softplus at features."""
@@ -416,6 +430,7 @@ def softplus_grad(gradients, features, name=None):
     signature=_SIGNATURE,
     samples=unary(),
     lower=lambda e, x: x / (e.abs(x) + 1),
+    precision=Precision.EITHER,
 )
 def softsign(features, name=None):
     """Return features / (|features| + 1)."""
@@ -440,6 +455,7 @@ def _softsign_grad_gradient(b: OpBuilder, op: Any, grad: Any) -> Any:
     _softsign_grad_gradient,
     _pairs(),
     lower=lambda e, dy, x: dy / e.square(e.abs(x) + 1),
+    precision=Precision.EITHER,
 )
 def softsign_grad(gradients, features, name=None):
     """Return the gradients times the derivative of softsign at features."""

@@ -8,7 +8,7 @@ from headrace._src.core import dtypes
 from headrace._src.core.export import export
 from headrace._src.core.tensor_shape import TensorShape
 from headrace._src.graph.composite import SparseTensor
-from headrace._src.graph.definition import NOT_DIFFERENTIABLE, Sample
+from headrace._src.graph.definition import NOT_DIFFERENTIABLE, Precision, Sample
 from headrace._src.graph.operation import Tensor
 from headrace._src.ops.base.builder import OpBuilder
 from headrace._src.ops.base.counted import counted
@@ -78,6 +78,7 @@ _LABELS = ([[0, 0], [0, 1], [1, 0]], [0, 1, 2])
         ),
         Sample(r(3, 2, 4), *_LABELS, [1, 3], ignore_longer_outputs_than_inputs=True, T="float32"),
     ],
+    precision=Precision.WIDE,
 )
 def ctc_loss_op(
     inputs,

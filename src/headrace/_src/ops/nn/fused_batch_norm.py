@@ -10,7 +10,7 @@ from typing import Any
 
 from headrace._src.core.export import export
 from headrace._src.core.tensor_shape import TensorShape
-from headrace._src.graph.definition import Sample
+from headrace._src.graph.definition import Precision, Sample
 from headrace._src.graph.operation import Tensor
 from headrace._src.lowering import anchors
 from headrace._src.lowering.rules import Anchor
@@ -200,6 +200,7 @@ def _grad_samples(*reserved: Any, **attrs: Any) -> list[Sample]:
     gradient=_gradient("fused_batch_norm_grad"),
     samples=[*_samples(training=True), *_samples(training=False)],
     lower=Anchor("batch_norm", anchors.batch_norm),
+    precision=Precision.WIDE,
 )
 def fused_batch_norm_v1(
     x, scale, offset, mean, variance, epsilon=1e-4, data_format="NHWC", is_training=True, name=None
@@ -218,6 +219,7 @@ def fused_batch_norm_v1(
     gradient=_gradient("fused_batch_norm_grad_v2"),
     samples=[*_samples(training=True), *_samples(training=False)],
     lower=Anchor("batch_norm", anchors.batch_norm),
+    precision=Precision.WIDE,
 )
 def fused_batch_norm_v2(
     x, scale, offset, mean, variance, epsilon=1e-4, data_format="NHWC", is_training=True, name=None
@@ -236,6 +238,7 @@ def fused_batch_norm_v2(
     gradient=_gradient("fused_batch_norm_grad_v3"),
     samples=[*_samples(training=True), *_samples(training=False)],
     lower=Anchor("batch_norm", anchors.batch_norm),
+    precision=Precision.WIDE,
 )
 def fused_batch_norm_v3(
     x, scale, offset, mean, variance, epsilon=1e-4, data_format="NHWC", is_training=True, name=None
@@ -253,6 +256,7 @@ def fused_batch_norm_v3(
     gradient=_grad_gradient,
     samples=_grad_samples(),
     lower=Anchor("batch_norm", anchors.batch_norm_gradient),
+    precision=Precision.WIDE,
 )
 def fused_batch_norm_grad(
     y_backprop,
@@ -278,6 +282,7 @@ def fused_batch_norm_grad(
     gradient=_grad_gradient,
     samples=_grad_samples(),
     lower=Anchor("batch_norm", anchors.batch_norm_gradient),
+    precision=Precision.WIDE,
 )
 def fused_batch_norm_grad_v2(
     y_backprop,
@@ -304,6 +309,7 @@ def fused_batch_norm_grad_v2(
     gradient=_grad_gradient,
     samples=_grad_samples(r()),
     lower=Anchor("batch_norm", anchors.batch_norm_gradient),
+    precision=Precision.WIDE,
 )
 def fused_batch_norm_grad_v3(
     y_backprop,

@@ -12,7 +12,7 @@ import numpy as np
 
 from headrace._src.core.export import export
 from headrace._src.core.tensor_shape import TensorShape, show_shape
-from headrace._src.graph.definition import Kind, Sample
+from headrace._src.graph.definition import Kind, Precision, Sample
 from headrace._src.graph.inference import constant_value
 from headrace._src.graph.operation import Tensor
 from headrace._src.lowering import anchors
@@ -127,6 +127,7 @@ def _cross_entropy_gradient(b: OpBuilder, op: Any, grad_loss: Any, grad_backprop
         Sample(r(0, 3), np.zeros((0, 3))),
     ],
     lower=Anchor("cross_entropy", anchors.cross_entropy),
+    precision=Precision.WIDE,
 )
 def softmax_cross_entropy_op(features, labels, name=None):
     """Return, per row, the cross entropy between labels and softmax(features), and its gradient."""
@@ -185,6 +186,7 @@ def _sparse_cross_entropy_gradient(
     gradient=_sparse_cross_entropy_gradient,
     samples=[Sample(r(3, 4), [0, 3, 1]), Sample(r(0, 2), np.zeros(0, np.int64))],
     lower=Anchor("cross_entropy", anchors.sparse_cross_entropy),
+    precision=Precision.WIDE,
 )
 def sparse_softmax_cross_entropy_op(features, labels, name=None):
     """Return, per row, minus the log of the softmax probability of the label, and its gradient."""

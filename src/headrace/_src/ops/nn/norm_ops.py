@@ -11,7 +11,7 @@ import numpy as np
 
 from headrace._src.core.export import export
 from headrace._src.core.tensor_shape import TensorShape
-from headrace._src.graph.definition import NOT_DIFFERENTIABLE, Kind, Sample
+from headrace._src.graph.definition import NOT_DIFFERENTIABLE, Kind, Precision, Sample
 from headrace._src.graph.operation import Tensor
 from headrace._src.lowering import anchors
 from headrace._src.lowering.pointwise import rounded_once
@@ -99,6 +99,7 @@ def _bias_others(site: Site) -> tuple[int, ...]:
         Sample(r(0, 2), r(2)),
     ],
     lower=Elementwise(lambda e, value, bias: value + bias, views=_bias_views),
+    precision=Precision.EITHER,
 )
 def bias_add_op(value, bias, data_format="NHWC", name=None):
     """Return value with bias[c] added to every element of channel c."""
@@ -114,6 +115,7 @@ def bias_add_op(value, bias, data_format="NHWC", name=None):
     kind=Kind.ELEMENTWISE,
     samples=[Sample(r(2, 3), r(3)), Sample(r(2, 2, 4), r(4))],
     lower=Elementwise(lambda e, value, bias: value + bias),
+    precision=Precision.EITHER,
 )
 def bias_add_v1(value, bias, name=None):
     """Return value with bias added along the last axis."""
@@ -189,6 +191,7 @@ def _lrn_gradient(b: OpBuilder, op: Any, dy: Any) -> Any:
         Sample(r(0, 2, 2, 3)),
     ],
     lower=Anchor("local_response", anchors.local_response),
+    precision=Precision.WIDE,
 )
 def local_response_normalization(
     input,
@@ -213,6 +216,7 @@ def local_response_normalization(
         Sample(r(1, 1, 2, 3), r(1, 1, 2, 3), r(1, 1, 2, 3), bias=2.0, alpha=0.3, beta=0.6),
     ],
     lower=Anchor("local_response", anchors.local_response),
+    precision=Precision.WIDE,
 )
 def lrn_grad(
     input_grads, input_image, output_image, depth_radius=5, bias=1, alpha=1, beta=0.5, name=None

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from headrace._src.core.tensor_shape import TensorShape
-from headrace._src.graph.definition import Sample
+from headrace._src.graph.definition import Precision, Sample
 from headrace._src.lowering.padded_windows import pool_geometry
 from headrace._src.lowering.window_anchors import pooling, pooling_3d
 from headrace._src.ops.base.builder import OpBuilder
@@ -125,6 +125,7 @@ def _with_maxima(samples: list[Sample], pool: Any) -> list[Sample]:
     gradient=lambda b, op, dy: b.max_pool_grad(op.inputs[0], op.outputs[0], dy, **pool_options(op)),
     samples=lambda: _samples(4, _x),
     lower=pooling("max", "forward"),
+    precision=Precision.EITHER,
 )
 def max_pool_op(input, ksize, strides, padding, data_format="NHWC", name=None):
     """Return the largest element of each window."""
@@ -165,6 +166,7 @@ def _undone_by(name: str) -> Any:
     gradient=_undone_by("max_pool_grad_grad"),
     samples=lambda: _with_maxima(_samples(4, _x), pool_kernels.max_pool),
     lower=pooling("max", "gradient"),
+    precision=Precision.EITHER,
 )
 def max_pool_grad(
     orig_input, orig_output, grad, ksize, strides, padding, data_format="NHWC", name=None
@@ -253,6 +255,7 @@ def _samples_v2(samples: list[Sample]) -> list[Sample]:
     ),
     samples=lambda: _samples_v2(_samples(4, _x)),
     lower=pooling("max", "forward"),
+    precision=Precision.EITHER,
 )
 def max_pool_v2_op(input, ksize, strides, padding, data_format="NHWC", name=None):
     """Return the largest element of each window, whose size is given by tensors."""
@@ -268,6 +271,7 @@ def max_pool_v2_op(input, ksize, strides, padding, data_format="NHWC", name=None
     gradient=_undone_by("max_pool_grad_grad_v2"),
     samples=lambda: _samples_v2(_with_maxima(_samples(4, _x), pool_kernels.max_pool)),
     lower=pooling("max", "gradient"),
+    precision=Precision.EITHER,
 )
 def max_pool_grad_v2(
     orig_input, orig_output, grad, ksize, strides, padding, data_format="NHWC", name=None
@@ -307,6 +311,7 @@ def max_pool_grad_grad_v2(
     ),
     lower=pooling_3d("max"),
     samples=lambda: _samples(5, _x),
+    precision=Precision.EITHER,
 )
 def max_pool3d_op(input, ksize, strides, padding, data_format="NDHWC", name=None):
     """Return the largest element of each window."""
@@ -321,6 +326,7 @@ def max_pool3d_op(input, ksize, strides, padding, data_format="NDHWC", name=None
     kernel=pool_kernels.max_pool3d_grad,
     gradient=_undone_by("max_pool3d_grad_grad"),
     samples=lambda: _with_maxima(_samples(5, _x), pool_kernels.max_pool3d),
+    precision=Precision.EITHER,
 )
 def max_pool3d_grad(
     orig_input, orig_output, grad, ksize, strides, padding, data_format="NDHWC", name=None
@@ -395,6 +401,7 @@ def _avg_grad_infer(c: Any, sizes: TensorShape, grad: TensorShape) -> Any:
     gradient=_avg_gradient("avg_pool_grad"),
     samples=lambda: _samples(4, _x, depth=False),
     lower=pooling("mean", "forward"),
+    precision=Precision.EITHER,
 )
 def avg_pool_op(value, ksize, strides, padding, data_format="NHWC", name=None):
     """Return the mean of each window's elements; padding is not counted."""
@@ -410,6 +417,7 @@ def avg_pool_op(value, ksize, strides, padding, data_format="NHWC", name=None):
     gradient=_avg_grad_gradient("avg_pool_op"),
     samples=lambda: _samples(4, _x_shape, _y, depth=False),
     lower=pooling("mean", "gradient"),
+    precision=Precision.EITHER,
 )
 def avg_pool_grad(orig_input_shape, grad, ksize, strides, padding, data_format="NHWC", name=None):
     """Return each window's grad, spread evenly over its elements."""
@@ -425,6 +433,7 @@ def avg_pool_grad(orig_input_shape, grad, ksize, strides, padding, data_format="
     gradient=_avg_gradient("avg_pool3d_grad"),
     lower=pooling_3d("mean"),
     samples=lambda: _samples(5, _x),
+    precision=Precision.EITHER,
 )
 def avg_pool3d_op(input, ksize, strides, padding, data_format="NDHWC", name=None):
     """Return the mean of each window's elements; padding is not counted."""
@@ -439,6 +448,7 @@ def avg_pool3d_op(input, ksize, strides, padding, data_format="NDHWC", name=None
     kernels={"CPU": [onednn_kernel(nn_native.avg_pool_grad)]},
     gradient=_avg_grad_gradient("avg_pool3d_op"),
     samples=lambda: _samples(5, _x_shape, _y),
+    precision=Precision.EITHER,
 )
 def avg_pool3d_grad(
     orig_input_shape, grad, ksize, strides, padding, data_format="NDHWC", name=None

@@ -8,7 +8,7 @@ import numpy as np
 
 from headrace._src.core.errors import InvalidArgumentError
 from headrace._src.core.export import export
-from headrace._src.graph.definition import Sample
+from headrace._src.graph.definition import Precision, Sample
 from headrace._src.graph.inference import constant_value
 from headrace._src.graph.operation import Tensor
 from headrace._src.lowering import anchors
@@ -83,6 +83,7 @@ _SOFTMAX_SAMPLES = [Sample(r(3, 4)), Sample(r(5)), Sample(r(2, 3, 4)), Sample(r(
     gradient=_softmax_gradient,
     samples=_SOFTMAX_SAMPLES,
     lower=Anchor("softmax", anchors.softmax),
+    precision=Precision.WIDE,
 )
 def softmax_op(logits, name=None):
     """Return exp(logits), scaled so that each row (along the last axis) sums to 1."""
@@ -98,6 +99,7 @@ def softmax_op(logits, name=None):
     gradient=_log_softmax_gradient,
     samples=_SOFTMAX_SAMPLES,
     lower=Anchor("softmax", anchors.log_softmax),
+    precision=Precision.WIDE,
 )
 def log_softmax_op(logits, name=None):
     """Return the logarithm of softmax along the last axis."""
