@@ -15,7 +15,8 @@ __all__ = ["pytest_addoption", "pytest_collection_modifyitems", "pytest_configur
 MARKERS = {
     "needs_llvm": "the test is about compiled code, or about compiling: it needs llvmlite",
     "needs_onednn": "the test is about oneDNN's kernels",
-    "slow": "the test takes long, or there are many like it: --quick leaves it out",
+    "slow": "the test takes long, there are many like it, or no package can change its outcome: "
+    "--quick leaves it out",
 }
 
 # Paths below tests/, and the markers of all tests there.
@@ -25,13 +26,17 @@ PLACES = {
     "golden/test_plans.py": ["needs_llvm"],
     "laws/test_bad_input.py": ["slow"],
     "laws/test_compiled.py": ["needs_llvm", "slow"],
+    "laws/test_fresh.py": ["slow"],
     "laws/test_generated_kernels.py": ["needs_llvm", "slow"],
     "laws/test_lowering.py": ["slow"],
     "programs/test_ahead.py": ["needs_llvm", "slow"],
     "programs/test_documents.py": ["slow"],
+    "programs/test_types.py": ["slow"],
     "property": ["slow"],
+    "unit/checkpoint": ["slow"],
     "unit/cli/test_doctor.py": ["needs_llvm", "needs_onednn"],
     "unit/compile": ["needs_llvm", "slow"],
+    "unit/core": ["slow"],
     "unit/compile/test_conv_onednn.py": ["needs_onednn"],
     "unit/compile/test_foreign.py": ["needs_onednn"],
     "unit/devices/test_onednn_convolution.py": ["needs_onednn"],
@@ -39,6 +44,8 @@ PLACES = {
     "unit/devices/test_onednn_matmul.py": ["needs_onednn"],
     "unit/devices/test_onednn_pooling.py": ["needs_onednn"],
     "unit/devices/test_onednn_softmax.py": ["needs_onednn"],
+    "unit/summary": ["slow"],
+    "unit/test_python_modules.py": ["slow"],
 }
 
 PACKAGES = {"llvmlite": "needs_llvm", "onednn": "needs_onednn"}

@@ -307,7 +307,7 @@ def test_plans_that_make_no_sense_are_refused():
 def test_threads_that_define_the_first_method_together_share_nothing_that_dies(monkeypatch):
     """Each of them makes a definition, and only one of these is kept in the cache."""
     driver._definition.cache_clear()
-    link, meeting, methods = driver.native.link, threading.Barrier(4), []
+    link, meeting, methods = driver.machine_code.link, threading.Barrier(4), []
 
     def link_together(units):
         meeting.wait(timeout=30)
@@ -316,7 +316,7 @@ def test_threads_that_define_the_first_method_together_share_nothing_that_dies(m
     def work():
         methods.append(driver._method(np.zeros(header_words.Header.SIZE, np.int64)))
 
-    monkeypatch.setattr(driver.native, "link", link_together)
+    monkeypatch.setattr(driver.machine_code, "link", link_together)
     threads = [threading.Thread(target=work) for _ in range(4)]
     for t in threads:
         t.start()
