@@ -90,6 +90,7 @@ def test_errors_end_it(shown):
         assert list(progress.counted("kneading", [1])) == [1]
 
 
+@pytest.mark.needs_llvm
 def test_compiling_shows_lines_when_asked_for():
     environment = {**os.environ, "HEADRACE_PROGRESS": "on", "HEADRACE_CACHE": "off"}
     command = [sys.executable, "-c", textwrap.dedent(COMPILING)]
@@ -97,6 +98,7 @@ def test_compiling_shows_lines_when_asked_for():
     assert "headrace: compiling a step" in done.stderr
 
 
+@pytest.mark.needs_llvm
 def test_compiling_shows_a_bar_on_a_terminal():
     environment = {**os.environ, "HEADRACE_CACHE": "off", "TERM": "xterm"}
     environment.pop("HEADRACE_PROGRESS", None)
