@@ -208,3 +208,30 @@ def test_variables_are_in_their_devices_memory(graph, resource):
         assert allocator.statistics().in_use == before + 200_000
     gc.collect()
     assert allocator.statistics().in_use == before
+
+
+@pytest.mark.parametrize("resource", [False, True])
+def test_state_of_several_devices_is_saved_and_resumed(graph, resource, tmp_path):
+    with tf.device("/cpu:1"):
+        v = tf.get_variable("v", initializer=[1.0], use_resource=resource)
+        local = tf.get_variable(
+            "l", initializer=5.0, use_resource=resource, collections=["local_variables"]
+        )
+        queue = tf.FIFOQueue(5, tf.float32, shapes=[()], name="q")
+    noise = tf.random_normal([])
+    enqueue, dequeue = queue.enqueue(noise), queue.dequeue()
+    change = tf.group(tf.assign_add(v, [1.0]), tf.assign_add(local, 1.0))
+    saver = tf.train.Saver([v], exact_resume=True)
+    prefix = str(tmp_path / "model")
+    with two_cpus(graph) as session:
+        session.run([v.initializer, local.initializer])
+        session.run(change)
+        session.run(enqueue)
+        path = saver.save(session, prefix)
+        expected = [*session.run([v, local]), session.run(dequeue), session.run(noise)]
+    with two_cpus(graph) as session:
+        session.run(local.initializer)
+        saver.restore(session, path)
+        found = [*session.run([v, local]), session.run(dequeue), session.run(noise)]
+    assert expected[0] == [2.0] and expected[1] == 6.0
+    np.testing.assert_array_equal(np.hstack(found), np.hstack(expected))

@@ -23,12 +23,12 @@ from headrace._src.devices.step_context import StepContext, active, current
 from headrace._src.devices.variable_state import VariableState
 
 __all__ = [
-    "ON_DEVICE",
     "OPERATION_STATE",
     "ResourceHandle",
     "Resources",
     "removals",
     "reset_containers",
+    "without_device",
 ]
 
 Resource = TypeVar("Resource")
@@ -36,7 +36,7 @@ Running = TypeVar("Running")
 
 OPERATION_STATE = "_state_of/"  # with an operation's name: what it keeps for itself
 _PRIVATE = "_"  # begins the names of containers that a session has for itself
-ON_DEVICE = "@"  # between a name and its device, where that isn't the session's default
+_ON_DEVICE = "@/job:"  # between a name and its device, where that isn't the session's default
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +228,7 @@ class Resources:
         with self._lock:
             found = {name: dict(arrays) for name, arrays in self._resumed.items()}
         for name, state in self._default_state():
-            wanted = name in variables or not isinstance(state, VariableState)
+            wanted = without_device(name) in variables or not isinstance(state, VariableState)
             if wanted and isinstance(state, Resumable):
                 found[name] = state.saved()
         return found
@@ -250,7 +250,7 @@ class Resources:
             del self._resumed[name]
 
     def _saved_name(self, device: str, name: str) -> str:
-        return name if device in ("", self._first.name) else f"{name}{ON_DEVICE}{device}"
+        return name if device in ("", self._first.name) else f"{name}@{device}"
 
     def sleepers(self) -> set[int]:
         """The threads whose steps wait, with nothing yet to go on with."""
@@ -258,6 +258,12 @@ class Resources:
             steps = list(self._steps)
         found = (step.sleeper() for step in steps if hasattr(step, "sleeper"))
         return {thread for thread in found if thread is not None}
+
+
+def without_device(saved_name: str) -> str:
+    """The name of what was saved, on whatever device it was."""
+    name, mark, _ = saved_name.rpartition(_ON_DEVICE)
+    return name if mark else saved_name
 
 
 def _resume(name: str, state: Resumable, saved: Mapping[str, np.ndarray]) -> None:

@@ -20,7 +20,7 @@ import numpy as np
 
 from headrace._src.core.errors import InvalidArgumentError
 from headrace._src.core.versions_and_text import as_text
-from headrace._src.devices.resources import OPERATION_STATE
+from headrace._src.devices.resources import OPERATION_STATE, without_device
 from headrace._src.graph.keys import GraphKeys
 from headrace._src.session.session import BaseSession
 
@@ -82,7 +82,8 @@ def left_over(session: BaseSession, saved: Mapping[str, np.ndarray]) -> list[str
     operations = session.graph.get_operations()
     known = {op.name for op in operations}
     known |= {as_text(op._attrs["shared_name"]) for op in operations if "shared_name" in op._attrs}
-    names = [PurePosixPath(name.removeprefix(OPERATION_STATE)) for name in _by_name(saved) if name]
+    saved_names = [without_device(name) for name in _by_name(saved) if name]
+    names = [PurePosixPath(name.removeprefix(OPERATION_STATE)) for name in saved_names]
     return sorted(
         f"{name}" for name in names if known.isdisjoint(f"{part}" for part in (name, *name.parents))
     )
