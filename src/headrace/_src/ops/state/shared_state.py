@@ -62,7 +62,10 @@ def on(kind: type, kernel: Callable[..., Any]) -> Callable[..., Any]:
     def run(handle: Any, *inputs: Any, ctx: Any, **given: Any) -> Any:
         if passes:
             given["ctx"] = ctx
-        return kernel(state_behind(ctx, handle, kind), *inputs, **given)
+        state = ctx.resources.peek(handle) if type(handle) is ResourceHandle else None
+        if not isinstance(state, kind):
+            state = state_behind(ctx, handle, kind)
+        return kernel(state, *inputs, **given)
 
     run.asks_for = (*wanted, "ctx")  # type: ignore[attr-defined]
     return run
