@@ -241,6 +241,12 @@ class Definition:
         )
         return (*found, OpKernel(self.kernel)) if device_type == HOST else found
 
+    @cached_property
+    def asks_for_step(self) -> bool:
+        """Whether one of its own CPU kernels names `step`; asked for every instruction."""
+        own = (*self.kernels.get(HOST, ()), OpKernel(self.kernel))
+        return any(map(_names_step, own))
+
     @property
     def is_overridden(self) -> bool:
         """Whether a CPU kernel was registered from outside: then no other code may stand in."""
@@ -361,7 +367,13 @@ def _in_step(kernel: Callable[..., Any], context: Any) -> Callable[..., Any]:
 
 def asks_for_step(op: Operation | Node) -> bool:
     """Whether a CPU kernel of an op wants to know the step that it runs for."""
-    return any("step" in keywords_of(kernel.run) for kernel in op.definition.table(HOST))
+    definition = op.definition
+    registered = _REGISTERED.get((definition.op_type, HOST), ())
+    return definition.asks_for_step or any(map(_names_step, registered))
+
+
+def _names_step(kernel: OpKernel) -> bool:
+    return "step" in keywords_of(kernel.run)
 
 
 def keywords_of(kernel: Callable[..., Any]) -> tuple[str, ...]:
