@@ -19,7 +19,16 @@ from headrace._src.core.errors import InvalidArgumentError
 from headrace._src.core.locks import Lock
 from headrace._src.devices.allocator import Allocator
 
-__all__ = ["Containers", "Device", "Link", "device_types", "find_device", "local_devices"]
+__all__ = [
+    "Containers",
+    "Device",
+    "Link",
+    "device_types",
+    "find_device",
+    "known_devices",
+    "local_devices",
+    "register_device",
+]
 
 LOCAL = "/job:localhost/replica:0/task:0"
 

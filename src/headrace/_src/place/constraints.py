@@ -120,10 +120,10 @@ class _Chosen:
     def _suits(device: Device, request: str) -> bool:
         return matches(canonical_name(request), device.name)
 
-    def _join(self, a: str, b: str) -> str:
+    def _join(self, a: str, b: str) -> None:
         a, b = self._groups.find(a), self._groups.find(b)
         if a == b:
-            return a
+            return
         self._groups.join(a, b)
         root = self._groups.find(a)
         if a in self._requests or b in self._requests:
@@ -133,7 +133,6 @@ class _Chosen:
             self._members[root] = [*self._members.pop(b, ()), *self._members.pop(a, ())]
         self._settled.pop(a, None)
         self._settled.pop(b, None)
-        return root
 
 
 class Placement(_Chosen):
@@ -155,6 +154,7 @@ class Placement(_Chosen):
         self._groups = _Groups()
         self._requests, self._members, self._settled = {}, {}, {}
         self._open: set[str] = set()
+        self._pins: dict[str, Device] = {}  # `_pinned` by the roots of groups
 
     def has(self, node: Node) -> bool:
         """Whether a node represents an operation of the graph."""
@@ -172,22 +172,20 @@ class Placement(_Chosen):
                 self.add(op)
                 self._open.add(op.name)
             self._seen = position + 1
+        self._pins = {self._groups.find(name): device for name, device in self._pinned.items()}
         for name in list(self._open):
             self.settle(self._groups.find(name))
             self._open.discard(name)
 
     def pin(self, flow: Dataflow) -> None:
         """Record where the state of a step that is about to run lives."""
-        if len(self._devices) > 1:
+        if self._several:
             for node in flow.nodes:
                 if node.definition.keeps_state and self.has(node):
                     self._pinned.setdefault(node.name, self.settle(self._groups.find(node.name)))
 
     def _candidates(self, root: str) -> Sequence[Device]:
-        pinned = {
-            device for name, device in self._pinned.items() if self._groups.find(name) == root
-        }
-        return [d for d in self._devices if d in pinned][:1] if pinned else self._devices
+        return [self._pins[root]] if root in self._pins else self._devices
 
 
 def _companions(op: Operation | Node) -> list[str]:

@@ -114,9 +114,8 @@ class Step:
         self._run_nodes: set[FrameNode] = set()  # of the root frame: those that have run
         self._waiting: dict[Pending, tuple[_Iteration, FrameNode, float]] = {}
         self._over: deque[Pending] = deque()  # those that other threads have ended
-        self._running: FrameNode | None = (
-            frames.nodes[0] if frames.nodes else None
-        )  # None: it sleeps
+        # The node whose kernel runs; None while the step sleeps.
+        self._running: FrameNode | None = frames.nodes[0] if frames.nodes else None
         self._result: Any = None  # of a kernel, until it's known whether that is a Pending
         self._changed = Condition()
         self._sleeper: int | None = None
