@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from headrace._src.core.tensor_shape import TensorShape, show_shape
 from headrace._src.devices.resources import ResourceHandle
 from headrace._src.devices.variable_state import UNINITIALIZED_HINT, VariableState
 from headrace._src.graph.composite import IndexedSlices
-from headrace._src.graph.definition import NOT_DIFFERENTIABLE, Effect, Sample, keywords_of
+from headrace._src.graph.definition import NOT_DIFFERENTIABLE, Effect, Sample
 from headrace._src.graph.operation import Tensor
 from headrace._src.lowering import row_anchors
 from headrace._src.lowering.rules import Anchor, Read, Update
@@ -31,6 +30,7 @@ from headrace._src.ops.base.counted import counted
 from headrace._src.ops.base.define import define
 from headrace._src.ops.base.samples import r, typed
 from headrace._src.ops.state.ref_variable_ops import count_up, equal_shapes, update_dense
+from headrace._src.ops.state.shared_state import on
 
 __all__ = [
     "HandleData",
@@ -83,13 +83,7 @@ def variable_behind(ctx: Any, handle: ResourceHandle) -> VariableState:
 
 def on_variable(kernel: Callable[..., Any]) -> Callable[..., Any]:
     """A kernel whose first input is a handle, made of one on the variable behind it."""
-
-    @wraps(kernel)
-    def run(handle: ResourceHandle, *inputs: Any, ctx: Any, **given: Any) -> Any:
-        return kernel(variable_behind(ctx, handle), *inputs, **given)
-
-    run.asks_for = (*keywords_of(kernel), "ctx")  # type: ignore[attr-defined]
-    return run
+    return on(VariableState, kernel, variable_behind)
 
 
 def _check_dtype(state: VariableState, dtype: DType, action: str) -> None:

@@ -53,8 +53,14 @@ def keep_in_step(ctx: Any, step: StepContext, name: str, state: Any) -> Resource
     return ctx.handle(step.container, key, type(state))
 
 
-def on(kind: type, kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """A kernel whose first input is a handle, made of one on the state behind it."""
+def on(
+    kind: type, kernel: Callable[..., Any], behind: Callable[..., Any] | None = None
+) -> Callable[..., Any]:
+    """A kernel whose first input is a handle, made of one on the state behind it.
+
+    behind: called with the context and the handle if that state isn't there; by default it raises
+    what `state_behind` does.
+    """
     wanted = keywords_of(kernel)
     passes = "ctx" in wanted
 
@@ -64,7 +70,7 @@ def on(kind: type, kernel: Callable[..., Any]) -> Callable[..., Any]:
             given["ctx"] = ctx
         state = ctx.resources.peek(handle) if type(handle) is ResourceHandle else None
         if not isinstance(state, kind):
-            state = state_behind(ctx, handle, kind)
+            state = state_behind(ctx, handle, kind) if behind is None else behind(ctx, handle)
         return kernel(state, *inputs, **given)
 
     run.asks_for = (*wanted, "ctx")  # type: ignore[attr-defined]
