@@ -1,4 +1,4 @@
-"""The runtime: runs Programs. It knows kernels and slots, and no passes."""
+"""Run Programs. The runtime knows kernels and slots; it does not know passes."""
 
 from headrace._src.runtime.executor import Executable
 from headrace._src.runtime.kernels import ShapesChanged

@@ -1,11 +1,11 @@
-"""Executable: a Program bound to a session's state. In: values for the feeds. Out: values of the
+"""Run a Program that is bound to a session's state. In: values of the feeds. Out: values of the
 fetches.
 
-Where no op steers, the order in which a ready queue would run the instructions does not depend on
-values: it was computed once, by the pipeline, and running is a loop. Once an op has to wait, the
-step goes on by counting dependencies, on `Step`; so run from the start all steps with ops that
-steer, and those that stop half-way, have a deadline or are traced. Re-entrant: each run has slots
-of its own.
+Without control flow ops, the order of the instructions does not depend on values. The pipeline has
+computed it once, and a run is a loop over the instructions. When an op blocks, the run continues on
+`Step`, which counts dependencies. Some runs use `Step` from the start: those with control flow ops,
+partial runs, and those that have a deadline or are traced. An Executable is re-entrant, since each
+run has its own slots.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["Executable"]
 
 
 class _Waits(Exception):
-    """A kernel has returned a Pending: that of instruction `number`."""
+    """The kernel of instruction `number` has returned a Pending."""
 
     def __init__(self, pending: Pending, number: int) -> None:
         self.pending = pending
@@ -41,9 +41,11 @@ class _Waits(Exception):
 
 
 class Executable:
-    """A Program ready to run in one session. `inner`: it's part of a structured operation, and its
-    values stay inside the step. `guard`: puts something around each kernel. `sharing`: whoever runs
-    it wants to look at values, not to have them, so that none need be copied.
+    """A Program that is ready to run in one session.
+
+    inner: the program is part of a structured operation, and its values stay inside the step.
+    guard: a function that wraps each kernel.
+    sharing: the caller only looks at the fetched values, so none of them is copied.
     """
 
     def __init__(
@@ -60,7 +62,7 @@ class Executable:
             bind(i.op, resources, self._part, specialised=program.specialised, guarded=not inner)
             for i in program.instructions
         ]
-        # The variables that only parts find: those are looked at before the step begins as well.
+        # Only parts find these variables; their shapes too are checked before the step begins.
         self._looks = (
             []
             if inner
@@ -76,8 +78,9 @@ class Executable:
         self._silent = plain and all(map(_is_silent, program.instructions))
         self._inner = inner
         self._asks = program.asks_for_step
-        # Whether a step counts from the start: where an op steers, or may wait beside loops, which
-        # a step must be able to cancel. Otherwise the fixed order will do until an op has to wait.
+        # A step counts dependencies from the start if it has control flow ops, or if it has loops
+        # beside an op that may block, since it must be able to cancel the loops. All other steps
+        # use the fixed order until an op blocks.
         steers = any(i.op.definition.flow is not None for i in program.instructions)
         waits = any(map(_returns_pendings, program.instructions))
         self._counts = steers or (waits and program.has_loops)
@@ -100,15 +103,16 @@ class Executable:
             )
             for k, (i, kernel) in enumerate(zip(program.instructions, self.kernels, strict=True))
         ]
-        # Compiled steps begin with finding their variables.
+        # Compiled steps first find their variables.
         finding = takewhile(lambda pair: _finds(pair[0]), zip(program.instructions, self.kernels))
         self._found = [(i.op, kernel, i.output) for i, kernel in finding]
         self._code = self._code[len(self._found) :]
 
     def run(self, feeds: Sequence[Any]) -> list[Any]:
-        """Run all instructions; `feeds` are in the order of the program's feeds, and so are the
-        results of its fetches. ShapesChanged if the program isn't for the variables as they are:
-        then nothing has happened.
+        """Run all instructions and return the fetches, in the order of the program's fetches.
+
+        `feeds` are in the order of the program's feeds. Raises ShapesChanged, before any effect, if
+        the variables do not have the shapes that the program is specialised for.
         """
         if self._silent:
             return self._run(feeds)
@@ -124,7 +128,7 @@ class Executable:
             return self._run(feeds)
 
     def look(self) -> None:
-        """ShapesChanged if a variable that a part finds hasn't the shape that was relied on."""
+        """Raise ShapesChanged if a variable that a part finds does not have the expected shape."""
         for find in self._looks:
             find()
 
@@ -158,13 +162,13 @@ class Executable:
             try:
                 return self._go_on(current(), feeds, slots, waits.number, waits.pending)
             except BaseException as error:
-                waits.pending.cancel(error)  # unless the step has: nobody takes its result any more
+                waits.pending.cancel(error)  # no effect if the step did: its result is unused
                 raise
         assert failed is not None
         raise failed
 
     def _watching(self, feeds: Sequence[Any], slots: list[Any]) -> list[Any]:
-        """The code of one run, in which Python functions may wait for later instructions."""
+        """Return the code of one run in which Python functions may wait for later instructions."""
         code, context = list(self._code), current()
         for number, kernel in self._watched.items():
             place = number - len(self._found)
@@ -191,35 +195,35 @@ class Executable:
         pending: Pending,
         begun: Callable[[Step], None] | None = None,
     ) -> list[Any]:
-        """Run the rest of a step, while instruction `number` waits or runs in another thread."""
+        """Run the rest of a step while instruction `number` blocks or runs in another thread."""
         with active(context), self.resources.running(Step(self)) as step:
             if begun is not None:
                 begun(step)
             return step.resume(feeds, slots, number, pending)
 
     def _part(self, program: Program) -> Callable[[Sequence[Any]], list[Any]]:
-        """The function that runs a part of a structured operation."""
+        """Return the function that runs a part of a structured operation."""
         return Executable(program, self.resources, inner=True)._run
 
     @cached_property
     def frames(self) -> Frames:
-        """What steps that count go by."""
+        """Return the frames of the program, which `Step` runs."""
         return Frames(self.program, self.kernels)
 
     def _fetched_op(self, slots: list[Any]) -> Any:
-        """The operation whose fetched reference could not be read."""
+        """Return the operation whose fetched reference could not be read."""
         fetches = self.program.fetches
         unread = (t.op for t, slot in fetches if not getattr(slots[slot], "is_initialized", True))
         return next(unread, fetches[0][0].op)
 
 
 def _fetcher(fed: bool, sharing: bool, owned: bool) -> Callable[[list[Any], int], Any]:
-    """The function from a step's slots to what the caller gets."""
+    """Return the function that takes a fetched value from a step's slots for the caller."""
     return echo if fed else share if sharing else take if owned else copy_of
 
 
 def _gatherer(slots: tuple[int, ...]) -> Callable[[list[Any]], Sequence[Any]]:
-    """A function from a step's slots to the values in these; itemgetter is faster than a loop."""
+    """Return a function that reads these slots of a step; itemgetter is faster than a loop."""
     if len(slots) > 1:
         return itemgetter(*slots)
     first = slots[0] if slots else 0
@@ -227,7 +231,7 @@ def _gatherer(slots: tuple[int, ...]) -> Callable[[list[Any]], Sequence[Any]]:
 
 
 def _interrupting(kernel: Callable[..., Any], number: int) -> Callable[..., Any]:
-    """A kernel that leaves the fixed order when it has to wait."""
+    """Wrap a kernel so that it raises _Waits, and so leaves the fixed order, when it blocks."""
 
     def call(*inputs: Any) -> Any:
         result = kernel(*inputs)
@@ -244,18 +248,18 @@ def _interrupting(kernel: Callable[..., Any], number: int) -> Callable[..., Any]
 
 
 def _returns_pendings(instruction: Instruction) -> bool:
-    """Whether the kernel itself may; that of a Python function does so only in a thread."""
+    """Return whether the kernel may return a Pending; Python functions do so only in a thread."""
     definition = instruction.op.definition
     return definition.may_wait and not definition.calls_python
 
 
 def _is_silent(instruction: Instruction) -> bool:
-    """Whether NumPy does no arithmetic, of which it could warn: native code, finding variables."""
+    """Return whether the kernel does no NumPy arithmetic, which could emit warnings."""
     return _finds(instruction) or getattr(instruction.op.definition.kernel, "is_silent", False)
 
 
 def _finds(instruction: Instruction) -> bool:
-    """Whether all that it does is to find a variable, which lasts as long as the step."""
+    """Return whether the instruction only finds a variable that lasts as long as the step."""
     if instruction.inputs or instruction.frees or instruction.width != 1:
         return False
     op = instruction.op
@@ -265,7 +269,7 @@ def _finds(instruction: Instruction) -> bool:
 
 
 def _found_inside(program: Program) -> Iterator[Instruction]:
-    """The instructions in parts of structured ones that find variables."""
+    """Yield the instructions in parts of structured operations that find variables."""
     for instruction in program.instructions:
         for part in parts_of(instruction.op).values():
             yield from filter(_finds, part.instructions)
@@ -273,7 +277,7 @@ def _found_inside(program: Program) -> Iterator[Instruction]:
 
 
 def _is_plain(instruction: Instruction) -> bool:
-    """Whether the kernel returns the output itself: no tuple, no list."""
+    """Return whether the kernel returns the output itself, not a tuple or list of outputs."""
     return instruction.width == 0 or (
         instruction.width == 1 and not instruction.op.definition.schema.has_list_outputs
     )

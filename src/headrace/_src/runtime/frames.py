@@ -1,9 +1,9 @@
-"""Frames: who waits for whom. In: a Program. Out: its frames, with their nodes numbered and joined.
+"""Split a Program into frames. In: a Program. Out: its frames, with numbered nodes and their edges.
 
-A loop's operations form a *frame*; what is in no loop is in the root frame, which has one
-iteration. All this is known before a step runs: an Enter leads from its own frame into the one that
-it names, an Exit back. While a step runs, each (frame, iteration) has values and counts of its own
-(see `step`), so nodes and slots are numbered per frame.
+The operations of a loop form a *frame*; operations outside all loops are in the root frame, which
+has one iteration. The frames are known before a step runs: an Enter leads from its own frame into
+the frame that it names, and an Exit leads back. While a step runs, each iteration of each frame has
+its own values and counts (see `step`), so nodes and slots are numbered per frame.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ from headrace._src.graph.program import Instruction, Program
 __all__ = ["CONTROL", "Frame", "FrameNode", "Frames"]
 
 CONTROL = -1  # the output number of an edge that carries no value
-_NEVER = 2**60  # so many dead inputs has no node
+_NEVER = 2**60  # no node has this many dead inputs
 
 
 class FrameNode:
     """An instruction in its frame.
 
     local: its number in its frame. inputs: slots of its frame. target: the frame that it writes to.
-    output: the first slot that it writes there. edges: (output, consumer) pairs, consumers numbered
-    in the target. merged: for a Merge, how many dead inputs make it dead; 0 for other nodes.
+    output: the first slot that it writes there. edges: (output, consumer) pairs; consumers have
+    their numbers in the target. merged: the number of dead inputs that make a Merge dead; 0 for
+    other nodes.
     """
 
     __slots__ = (
@@ -69,9 +70,10 @@ class FrameNode:
 
 
 class Frame:
-    """What the iterations of a loop have in common.
+    """The part of a loop that all its iterations share.
 
-    pending: how many arrivals each node waits for. readers: how many nodes read each slot.
+    pending: the number of arrivals that each node waits for. readers: the number of nodes that read
+    each slot.
     """
 
     def __init__(self, name: str, parent: Frame | None, parallel: int) -> None:
@@ -87,8 +89,10 @@ class Frame:
 
 
 class Frames:
-    """The frames of a program. `root` is the outermost; `home` the frame and slot of each of the
-    program's slots; `takes`: whether some op takes elements of queues and the like.
+    """The frames of a program.
+
+    root: the outermost frame. home: the frame and the slot there of each slot of the program.
+    takes: whether an op takes elements from a queue or a similar resource.
     """
 
     def __init__(self, program: Program, kernels: Sequence[Callable[..., Any]]) -> None:
@@ -111,7 +115,7 @@ class Frames:
         self._frame: dict[FrameNode, Frame] = {}
         for node in self.nodes:
             self._place(node)
-        # What waits for feeds, which are there when no node has run: (feed's slot, consumers).
+        # The consumers of each feed's slot: no node writes a feed, so none has edges to them.
         self.after_feed: dict[int, list[int]] = {slot: [] for slot in self.feeds}
         for node in self.nodes:
             self._join(node)
@@ -127,13 +131,13 @@ class Frames:
             frame.readers[local] += 1
 
     def _settle(self, slot: int, frame: Frame) -> None:
-        if slot not in self.home:  # a fed output keeps the feed's place
+        if slot not in self.home:  # a fed output keeps the feed's slot
             self.home[slot] = frame, frame.slots
             frame.slots += 1
             frame.readers.append(0)
 
     def _place(self, node: FrameNode) -> None:
-        """Find the frame of a node; its inputs but those from the last iteration have theirs."""
+        """Find the frame of a node. Its inputs have frames, except those from a NextIteration."""
         i = node.instruction
         found = {self.home[s][0]: s for s in i.inputs if s in self.home}
         for k in i.after:
@@ -154,7 +158,7 @@ class Frames:
         return node.target
 
     def _target(self, node: FrameNode, frame: Frame) -> Frame:
-        """The frame that a node writes to."""
+        """Return the frame that a node writes to."""
         if node.flow is Flow.ENTER:
             attrs = node.op._attrs
             key = frame, attrs["frame_name"]
@@ -180,7 +184,7 @@ class Frames:
         )
 
     def _join(self, node: FrameNode) -> None:
-        """Let a node wait for what it reads and what must run before it."""
+        """Add the edges to a node from its inputs and from the nodes that must run before it."""
         i, frame, local = node.instruction, self._frame[node], node.local
         waits = 0
         for slot in i.inputs:
@@ -201,10 +205,10 @@ class Frames:
         node.inputs = tuple(self.home[s][1] for s in i.inputs)
         if node.flow is Flow.MERGE:
             node.merged = _NEVER if self._is_loops(node) else waits
-            waits = 1 if waits == len(i.inputs) else 0  # a constant is there from the start
+            waits = 1 if waits == len(i.inputs) else 0  # a constant has arrived from the start
         frame.pending.append(waits + len(i.after))
 
     def _is_loops(self, node: FrameNode) -> bool:
-        """Whether a Merge joins iterations: then only one of its inputs comes in each of them."""
+        """Return whether a Merge joins iterations; each iteration then gets only one input."""
         sources = [self.writer.get(s) for s in node.instruction.inputs]
         return any(s is not None and s.flow is Flow.NEXT for s in sources)

@@ -1,7 +1,7 @@
-"""Large element-wise operations by generated code. In: an operation and its NumPy kernel. Out: a
-kernel that hands large arrays to code generated for this operation alone (lowering.generated).
+"""Run large element-wise operations with generated code. In: an operation and its NumPy kernel.
+Out: a kernel that passes large arrays to code generated for this operation (lowering.generated).
 
-Whether it does depends on the arrays' sizes and nothing else: equal steps give equal bits.
+The choice depends on the sizes of the arrays and nothing else, so that equal steps give equal bits.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ Kernel = Callable[..., Any]
 
 
 def with_generated(op: Operation | Node, plain: Kernel, specialised: bool = False) -> Kernel:
-    """The kernel of an operation, by generated code where its arrays are large; `specialised`:
-    whether they will have the shapes that the node's types say.
+    """Wrap the kernel of an operation so that it uses generated code for large arrays.
+
+    `specialised` means that the arrays will have the shapes of the node's types.
     """
     rule = op.definition.lower
     if not isinstance(rule, Elementwise):
@@ -33,7 +34,7 @@ def with_generated(op: Operation | Node, plain: Kernel, specialised: bool = Fals
         if _is_small(op):
             return plain
     elif rule.views is not None:
-        return plain  # nobody has seen whether the shapes are right
+        return plain  # the shapes have not been checked
     known: dict[tuple[str, ...], Kernel | None] = {}
 
     def run(*values: Any) -> Any:
@@ -50,14 +51,15 @@ def with_generated(op: Operation | Node, plain: Kernel, specialised: bool = Fals
 
 
 def _is_small(node: Node) -> bool:
-    """Whether all shapes are known, and too small."""
+    """Return whether all output shapes are known and too small for generated code."""
     sizes = [t.sizes for t in node.types]
     return all(s is not None and prod(s) < generated.LEAST for s in sizes)
 
 
 def _kinds(values: tuple[Any, ...]) -> tuple[str, ...] | None:
-    """How each array lies over the others (see lowering.generated); None where there is no large
-    one or they broadcast in other ways.
+    """Return how each array broadcasts (see lowering.generated).
+
+    Returns None if no array is large, or if one of them broadcasts in another way.
     """
     shape: tuple[int, ...] = ()
     for v in values:
@@ -85,7 +87,7 @@ def _kind(value: Any, shape: tuple[int, ...]) -> str | None:
 def _kernel(
     op: Operation | Node, rule: Elementwise, values: tuple[Any, ...], kinds: tuple[str, ...]
 ) -> Kernel | None:
-    """The generated kernel for arrays like these; None if there is none."""
+    """Return the generated kernel for arrays like these, or None if there is none."""
     if rule.views is not None and set(kinds) != {"full"}:
         return None
     program = flat_program(rule, [v.dtype.name for v in values], op._attrs)
@@ -98,7 +100,7 @@ def _kernel(
     several = len(wanted) > 1
 
     def run(*values: Any) -> Any:
-        results = found(*map(np.asarray, values))  # scalars come as they are
+        results = found(*map(np.asarray, values))  # scalars may be NumPy scalars
         return results if several or results is None else results[0]
 
     return run

@@ -1,13 +1,14 @@
-"""From a node to a function. In: a node or operation and a session's resources. Out: a callable on
-the values of its inputs.
+"""Bind a node to a kernel. In: a node or operation and a session's resources. Out: a function from
+the values of its inputs to its results.
 
-An op has a table of kernels for each type of device. The first one that can run here and does not
-decline its inputs computes the result; on a CPU the last is the NumPy kernel, and tests hold the
-others (oneDNN's) against it. Element-wise ops without others are run by generated code where their
-arrays are large (runtime.generated_kernels).
+An op has a table of kernels for each type of device. The first kernel that can run here and does
+not decline its inputs computes the result. On a CPU the last one is the NumPy kernel, and tests
+compare the others (oneDNN's) with it. Element-wise ops that have only the NumPy kernel use
+generated code for large arrays (runtime.generated_kernels).
 
-A specialised program relies on variables having their declared shapes: the kernels that find the
-variables check it (ShapesChanged). With HEADRACE_VERIFY the results' shapes and types are checked.
+A specialised program relies on its variables having their declared shapes. The kernels that find
+the variables check this and raise ShapesChanged. With HEADRACE_VERIFY the shapes and types of all
+results are checked.
 """
 
 from __future__ import annotations
@@ -42,13 +43,11 @@ __all__ = ["NodeContext", "ShapesChanged", "bind", "copy_of", "echo", "share", "
 
 
 class ShapesChanged(Exception):
-    """A variable hasn't the shape that a specialised program was made for."""
+    """A variable does not have the shape that a program is specialised for."""
 
 
 class NodeContext:
-    """What a kernel that asks for `ctx` gets: its operation, its device, and the session's state
-    there.
-    """
+    """The `ctx` argument of a kernel: its operation, its device and the session's state there."""
 
     __slots__ = ("_bound", "_handle", "_make", "device", "op", "resources")
 
@@ -57,12 +56,12 @@ class NodeContext:
         self.resources = resources
         self.device = resources.device(op.device)
         self._make = make
-        self._handle: ResourceHandle | None = None  # the last one: most operations have one only
+        self._handle: ResourceHandle | None = None  # the last one: most operations use only one
         self._bound: dict[int, Callable[[list[Any]], list[Any]]] = {}
 
     @property
     def name(self) -> str:
-        """The operation's name; that of one in a function's body begins with the function's."""
+        """The operation's name; in a function's body, the function's name comes before it."""
         label = getattr(getattr(origin_of(self.op), "graph", None), "label", "")
         return f"{label}/{self.op.name}" if label else self.op.name
 
@@ -76,37 +75,37 @@ class NodeContext:
         return current()
 
     def bound(self, part: Program) -> Callable[[list[Any]], list[Any]]:
-        """The function that runs a part of a structured operation."""
+        """Return the function that runs a part of a structured operation."""
         found = self._bound.get(id(part))
         if found is None:
             found = self._bound[id(part)] = self._make(part)
         return found
 
     def call(self, function: Any, args: Sequence[Any]) -> list[Any]:
-        """The results of a function of the graph for these arguments."""
+        """Call a function of the graph with these arguments and return its results."""
         return self.resources.functions.call(function, args)
 
     def gradient(self, function: Any) -> Any:
-        """The function that computes the gradients of another."""
+        """Return the function that computes the gradients of `function`."""
         return self.resources.functions.gradient(function)
 
     def handle(self, container: str, name: str, kind: type) -> ResourceHandle:
-        """The handle of a piece of state on this device."""
+        """Return the handle of a resource on this device."""
         found = self._handle
         if found is None or (found.container, found.name, found.kind) != (container, name, kind):
             found = self._handle = ResourceHandle(self.device.name, container, name, kind)
         return found
 
     def find(self, handle: ResourceHandle) -> Any:
-        """The state that a handle leads to; NotFoundError if it isn't there."""
+        """Return the resource that a handle names; raise NotFoundError if there is none."""
         return self.resources.find(handle)
 
     def find_or_make(self, container: str, name: str, kind: type, make: Callable[[], Any]) -> Any:
-        """The state of that name on this device, made if there is none."""
+        """Return the resource of this name on this device; make it if there is none."""
         return self.resources.get_or_create(self.device.name, container, name, kind, make)
 
     def state(self, kind: type, make: Callable[[], Any]) -> Any:
-        """State of this very operation in this session, such as a random generator's counter."""
+        """Return this operation's own state in this session, such as a generator's counter."""
         return self.resources.get_or_create("", "", OPERATION_STATE + self.name, kind, make)
 
 
@@ -118,10 +117,12 @@ def bind(
     specialised: bool = False,
     guarded: bool = True,
 ) -> Callable[..., Any]:
-    """Return the function that runs `op` on the values of its inputs; `make` binds the programs
-    inside of a structured one, `context_type` is what its kernel gets as `ctx`. `specialised`:
-    whether the program that it belongs to relies on the node's types. `guarded`: whether one that
-    finds a variable checks that it has the shape which is relied on.
+    """Return the function that runs `op` on the values of its inputs.
+
+    make: binds the programs inside a structured operation.
+    context_type: the class of the `ctx` that the kernel gets.
+    specialised: whether the program relies on the node's types.
+    guarded: whether a node that finds a variable checks the variable's shape.
     """
     context = context_type(op, resources, make)
     table = op.definition.table(context.device.type)
@@ -141,8 +142,9 @@ def bind(
 
 
 def _guarding(node: Node, find: Callable[..., Any], resources: Resources) -> Callable[..., Any]:
-    """Check that the variable which a node finds has the shape that was relied on. One that was
-    found is kept in mind (not alive) until something is removed.
+    """Wrap a node that finds a variable so that it checks the variable's shape.
+
+    A weak reference to the variable is cached until a resource is removed.
     """
     if len(node.types) != 1:
         return find
@@ -156,7 +158,7 @@ def _guarding(node: Node, find: Callable[..., Any], resources: Resources) -> Cal
     if shape.sizes is None:
         return find
     sizes = shape.sizes
-    lasts = node.definition.effect is Effect.READS  # it isn't made anew for each step
+    lasts = node.definition.effect is Effect.READS  # the same variable in each step
     known: tuple[Any, int] = _nothing, -1
 
     def run() -> Any:
@@ -180,11 +182,11 @@ def _guarding(node: Node, find: Callable[..., Any], resources: Resources) -> Cal
 
 
 def _nothing() -> None:
-    """What a reference to nobody gives."""
+    """Return None, as a weak reference to a dead object does."""
 
 
 def _variable_or_none(found: Any) -> VariableState | None:
-    return found if isinstance(found, VariableState) else None  # older queues are references too
+    return found if isinstance(found, VariableState) else None  # old queues are references too
 
 
 def _state_behind(resources: Resources, handle: Any) -> VariableState | None:
@@ -192,7 +194,7 @@ def _state_behind(resources: Resources, handle: Any) -> VariableState | None:
 
 
 def _checking(node: Node, run: Callable[..., Any]) -> Callable[..., Any]:
-    """Check that a kernel gives what the node's types say."""
+    """Wrap a kernel so that it checks its results against the node's types."""
     several = len(node.types) > 1 or node.definition.schema.has_list_outputs
 
     def checked(*values: Any) -> Any:
@@ -213,7 +215,7 @@ def _checking(node: Node, run: Callable[..., Any]) -> Callable[..., Any]:
 
 def _fits(value: Any, expected: ValueType) -> bool:
     if not isinstance(value, np.ndarray | np.generic):
-        return True  # references, handles, strings, and what only Python can hold
+        return True  # references, handles, strings and other Python objects
     right = expected.shape.is_compatible_with(TensorShape.of(value.shape))
     return right and value.dtype == expected.dtype.numpy
 
@@ -221,7 +223,7 @@ def _fits(value: Any, expected: ValueType) -> bool:
 def _preferring(
     when: Callable[[], bool], preferred: Callable[..., Any], other: Callable[..., Any]
 ) -> Callable[..., Any]:
-    """A kernel, and the one that gets what it declines."""
+    """Return a kernel that calls `preferred`, and falls back to `other` if that declines."""
 
     def run(*values: Any) -> Any:
         if when():
@@ -246,11 +248,11 @@ def failure(
     inputs: Sequence[Any],
     feeds: Sequence[tuple[Tensor, Any]],
 ) -> errors.OpError:
-    """What a step raises when a kernel did: the kernel's error in TensorFlow's tree, with the
-    shapes of what the kernel got and of what the step was fed, and without our own frames.
+    """Return the error that a step raises when a kernel has raised `error`.
 
-    Its cause is what a user's function raised, or a kernel's mistake of ours; a kernel's complaint
-    about its inputs is told by the message.
+    It belongs to TensorFlow's tree, names the shapes of the kernel's inputs and of the feeds, and
+    hides our own stack frames. An InternalError has `error` as its cause: it comes from a user's
+    function or from a bug in a kernel. For bad inputs the message says enough.
     """
     translated = translate(error, op)
     if not isinstance(error, errors.OpError):
@@ -266,7 +268,7 @@ def failure(
 
 
 def _named(op: Operation | Node) -> Sequence[Any]:
-    """The inputs by the client's names, if the node reads what its operation would."""
+    """Return the inputs with the client's names, if node and operation have the same inputs."""
     origin = origin_of(op)
     same = origin.definition is op.definition and len(origin._inputs) == len(op._inputs)
     return origin._inputs if same else op._inputs
@@ -278,7 +280,7 @@ def _describe(t: Any, value: Any) -> str:
 
 
 def translate(error: Exception, op: Operation | Node) -> errors.OpError:
-    """Turn what a kernel raised into an error of TensorFlow's tree that names the operation."""
+    """Turn a kernel's exception into an error of TensorFlow's tree that names the operation."""
     op = origin_of(op)
     if isinstance(error, errors.OpError):
         if error.op is None:
@@ -298,15 +300,13 @@ def translate(error: Exception, op: Operation | Node) -> errors.OpError:
 
 
 def _incompatible(found: re.Match[str]) -> str:
-    """What TensorFlow says where NumPy can't broadcast two arrays."""
+    """Return TensorFlow's message for arrays that NumPy cannot broadcast."""
     shapes = [shape.rstrip(",") for shape in re.findall(r"\(([\d,]*)\)", found[1])]
     return f"Incompatible shapes: {' vs. '.join(f'[{shape}]' for shape in shapes)}"
 
 
 def take(slots: list[Any], index: int) -> Any:
-    """Return the value in a slot that nothing else holds (see Program.owned): it becomes the
-    caller's own.
-    """
+    """Return the value in a slot without a copy: nothing else holds it (see Program.owned)."""
     value = slots[index]
     if type(value) is np.ndarray and value.ndim and value.flags.writeable:
         return value if value.dtype.names is None else copy_of(slots, index)
@@ -314,26 +314,27 @@ def take(slots: list[Any], index: int) -> Any:
 
 
 def copy_of(slots: list[Any], index: int) -> Any:
-    """Return the value in a slot as the caller's own: a copy of an array, a scalar as NumPy's."""
+    """Return a copy of the value in a slot; a scalar becomes a NumPy scalar."""
     value = slots[index]
     if isinstance(value, VariableState):
         value = value.read()
     elif not isinstance(value, np.ndarray):
         return value
-    elif value.dtype.names:  # quantized numbers, which leave as the integers that they hold
+    elif value.dtype.names:  # quantized numbers are returned as plain integers
         return np.array(value.view(value.dtype[0]))[()]
     return np.array(value) if value.ndim else value[()]
 
 
 def share(slots: list[Any], index: int) -> Any:
-    """Return the value in a slot as it is: an array that others may hold, and nobody will write
-    while the caller does.
+    """Return the value in a slot without a copy.
+
+    Others may hold the array, but no one writes to it while the caller holds it.
     """
     value = slots[index]
     return value.read() if isinstance(value, VariableState) else value
 
 
 def echo(slots: list[Any], index: int) -> Any:
-    """Return a fed value to the caller: as in TensorFlow always an array, of any rank."""
+    """Return a copy of a fed value: as in TensorFlow, always an array, even of rank 0."""
     value = slots[index]
     return np.array(value) if isinstance(value, np.ndarray) else value

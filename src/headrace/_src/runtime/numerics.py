@@ -1,9 +1,9 @@
-"""Where numbers go wrong. In: an instruction and its kernel. Out: a kernel that fails where it
-makes a NaN or an infinity of finite numbers, and says what it was given.
+"""Find the operation that produces the first NaN or infinity. In: an instruction and its kernel.
+Out: a kernel that raises if finite inputs give a NaN or an infinity, and describes the inputs.
 
-An operation that was given a NaN or an infinity may pass it on: only where they begin is told. What
-begins without inputs (a constant, a variable) may be anything. Variables that an operation writes
-count as its inputs, by their values before, and as its outputs.
+An operation with a NaN or an infinity among its inputs may pass it on, so that only the origin is
+reported. An operation without inputs (a constant, a variable) is not checked. A variable that an
+operation writes counts as an input, with its old value, and as an output, with its new one.
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ _ARRAYS = (np.ndarray, np.generic)
 def guarded(
     resources: Resources, instruction: Instruction, kernel: Callable[..., Any]
 ) -> Callable[..., Any]:
-    """The kernel, with its numbers checked before and after; `resources` has the variables behind
-    handles.
+    """Wrap a kernel so that its inputs and results are checked for NaN and infinity.
+
+    `resources` holds the variables that handles name.
     """
     op = origin_of(instruction.op)
     definition = op.definition
-    steers = definition.flow is not None  # passes on what it gets, or nothing
+    steers = definition.flow is not None  # it only passes its inputs on
     makes = any(_is_inexact(t.dtype) for t in op._outputs)
     writes = definition.effect is Effect.WRITES
     if steers or not op._inputs or not (makes or writes):
@@ -42,7 +43,7 @@ def guarded(
     several = len(op._outputs) > 1 or definition.schema.has_list_outputs
 
     def run(*values: Any) -> Any:
-        # A variable doesn't write to an array that is held here: these stay what they were.
+        # A variable does not write to an array that is held here, so these values do not change.
         given = list(_numbers(resources, op._inputs, values))
         result = kernel(*values)
         if isinstance(result, Pending):
@@ -68,25 +69,25 @@ def _is_inexact(dtype: Any) -> bool:
 def _numbers(
     resources: Resources, tensors: Sequence[Any], values: Sequence[Any]
 ) -> Iterator[tuple[Any, np.ndarray]]:
-    """Those of the values that are numbers which may be NaN; of variables, what they hold."""
+    """Yield the values that can hold a NaN, each with its tensor; variables are read."""
     for tensor, value in zip(tensors, values, strict=True):
         if isinstance(value, VariableState | ResourceHandle):
             value = _held(resources, value)
-        if isinstance(value, _ARRAYS) and value.dtype.kind in "fcV":  # V: bfloat16 and its like
+        if isinstance(value, _ARRAYS) and value.dtype.kind in "fcV":  # V: bfloat16 and similar
             yield tensor, np.asarray(value)
 
 
 def _states(
     resources: Resources, tensors: Sequence[Any], values: Sequence[Any]
 ) -> Iterator[tuple[Any, np.ndarray]]:
-    """The variables among an operation's inputs, as they are now."""
+    """Yield the current values of the variables among an operation's inputs."""
     kinds = (VariableState, ResourceHandle)
     found = [(t, v) for t, v in zip(tensors, values, strict=True) if isinstance(v, kinds)]
     return _numbers(resources, [t for t, _ in found], [v for _, v in found])
 
 
 def _held(resources: Resources, source: VariableState | ResourceHandle) -> Any:
-    """What a variable holds; nothing before it's initialised, or if it is no variable."""
+    """Return a variable's value; None if it is not initialised or not a variable."""
     found = resources.peek(source) if isinstance(source, ResourceHandle) else source
     held = isinstance(found, VariableState) and found.is_initialized
     return found.read() if held else None
@@ -108,7 +109,7 @@ def _complaint(
 
 
 def _describe(tensor: Any, value: np.ndarray) -> str:
-    """A tensor in a line: its shape, the range of its finite numbers, and what else is in it."""
+    """Describe a tensor in one line: shape, range of finite numbers, counts of the others."""
     shape = ",".join(map(str, value.shape))
     line = f"{tensor.name} {value.dtype.name}[{shape}]"
     numbers = np.abs(value) if value.dtype.kind == "c" else value.astype(np.float64)

@@ -1,16 +1,15 @@
-"""Kernels that call Python functions of the program. In: a Program and its kernels. Out: kernels
-that let functions of one step wait for each other.
+"""Run the Python functions of a program. In: a Program and its kernels. Out: kernels that let
+functions of one step wait for each other.
 
-A function may block until another op of the step has run: another function, an op on a queue. The
-fixed order of a step, which runs one op after the other, would then never go on. So where a Program
-has ops that may block each other, and none of which needs the other, the fixed order watches its
-functions (`Watched`): if one doesn't return in a moment, another thread goes on with the rest of
-the step. A step that counts (runtime.step) gives such a function a thread of its own instead.
+A function may block until another op of the step has run, such as another function or an op on a
+queue. The fixed order runs one op after the other and would then deadlock. So if a Program has ops
+that may block each other, and neither depends on the other, the fixed order watches its functions
+(`Watched`): if one does not return in a moment, another thread runs the rest of the step. A step
+that counts dependencies (runtime.step) instead runs such a function in a thread of its own.
 
-A function that depends on its arguments only, all of which are constants, is called once in a
-session.
+A stateless function whose arguments are all constants is called once in a session.
 
-State: the calls that are watched, and the thread that watches them.
+State: the watched calls, and the thread that watches them.
 """
 
 from __future__ import annotations
@@ -35,13 +34,14 @@ __all__ = ["RunElsewhere", "Watched", "with_python_calls"]
 
 Kernel = Callable[..., Any]
 
-_MOMENT = 0.005  # seconds that a step gives a function before it goes on without it
-_LOOK = _MOMENT / 2  # seconds between two looks at the calls that are watched
+_MOMENT = 0.005  # seconds that a step waits for a function before it continues without it
+_LOOK = _MOMENT / 2  # seconds between two checks of the watched calls
 
 
 def with_python_calls(program: Program, kernels: list[Kernel], resources: Any) -> dict[int, Kernel]:
-    """Replace kernels of a program that call Python: by those for a step that counts. Returns which
-    of them the fixed order must watch.
+    """Replace, in place, the kernels that call Python by kernels for `Step`.
+
+    Returns the kernels that the fixed order must watch, by the number of their instruction.
     """
     calls = [k for k, i in enumerate(program.instructions) if _calls_python(i.op)]
     if not calls:
@@ -59,7 +59,7 @@ def with_python_calls(program: Program, kernels: list[Kernel], resources: Any) -
 
 
 def _calls_python(op: Any) -> bool:
-    """Whether an operation or node calls Python functions, itself or in its parts."""
+    """Return whether an operation or node calls Python functions, itself or in its parts."""
     if op.definition.calls_python:
         return True
     parts = (part for part in parts_of(op).values() if isinstance(part, Program))
@@ -73,17 +73,17 @@ def _is_constant(instruction: Instruction, constants: set[int]) -> bool:
 
 
 def _unordered(program: Program, calls: Sequence[int]) -> set[int]:
-    """Those of the calls that another op which may block neither needs nor follows."""
+    """Return the calls that have no fixed order with some other op that may block."""
     instructions = program.instructions
     if any(i.op.definition.flow is not None for i in instructions):
-        return set(calls)  # what is needed when depends on values
+        return set(calls)  # the order depends on values
     blocking = [k for k, i in enumerate(instructions) if i.op.definition.may_wait]
     blocking = sorted({*blocking, *calls})
     if len(blocking) < 2:
         return set()
     bit = {k: 1 << n for n, k in enumerate(blocking)}
     writer: dict[int, int] = {}
-    needed: list[int] = []  # by each instruction: the blocking ones before it, as bits
+    needed: list[int] = []  # for each instruction: the blocking ones that it depends on, as bits
     for k, i in enumerate(instructions):
         before = [*(writer[s] for s in i.inputs if s in writer), *i.after]
         found = 0
@@ -100,7 +100,7 @@ def _unordered(program: Program, calls: Sequence[int]) -> set[int]:
 
 
 class _Call(Pending):
-    """A function that runs in a thread of its own."""
+    """The Pending of a function that runs in a thread of its own."""
 
     __slots__ = ("_done", "_inputs", "_kernel", "_step")
 
@@ -120,7 +120,7 @@ class _Call(Pending):
         try:
             with np.errstate(all="ignore"), active(self._step):
                 value = self._kernel(*self._inputs)
-        except BaseException as error:  # of whatever kind: the thread that waits raises it
+        except BaseException as error:  # of any kind: the waiting thread raises it
             failed = error
         self._kernel, self._inputs = None, ()
         if self.claim():
@@ -131,7 +131,7 @@ class _Call(Pending):
         self._done.release()
 
     def answer(self) -> Any:
-        """What a kernel returns: the result, if there is one in a moment, or else itself."""
+        """Return the result if it comes within a moment, or else this Pending."""
         return self.result() if self._wait(_MOMENT) else self
 
     def join(self) -> None:
@@ -145,7 +145,7 @@ class _Call(Pending):
 
 
 def _apart(kernel: Kernel) -> Kernel:
-    """The kernel in a thread of its own."""
+    """Wrap a kernel so that it runs in a thread of its own."""
 
     def call(*inputs: Any) -> Any:
         pending = _Call(kernel, inputs)
@@ -163,10 +163,10 @@ class RunElsewhere(Exception):
 
 
 class Watched:
-    """A kernel for one call in this thread, whose step another thread may have to go on with.
+    """A kernel for one call in this thread; another thread may have to continue the step.
 
     `go_on(pending, begun)` runs the rest of the step, given a Pending for the call, and calls
-    `begun` with what can be cancelled. RunElsewhere says that this was so.
+    `begun` with the Step, which can be cancelled. The kernel then raises RunElsewhere.
     """
 
     __slots__ = ("_error", "_go_on", "_kernel", "_left", "_over", "_pending", "_rest", "_results")
@@ -178,7 +178,7 @@ class Watched:
         self._over = threading.Lock()
         self._over.acquire()
         self._rest: Any = None
-        self._left: BaseException | None = None  # why nobody waits for the rest any more
+        self._left: BaseException | None = None  # why no thread waits for the rest
         self._results: list[Any] = []
         self._error: BaseException | None = None
 
@@ -212,7 +212,7 @@ class Watched:
         raise RunElsewhere(self._results)
 
     def _tell(self, value: Any, failed: BaseException | None) -> None:
-        """Let the rest of the step have the result of the call, unless it was cancelled."""
+        """Pass the result of the call to the rest of the step, unless it was cancelled."""
         if self._pending.claim():
             if failed is None:
                 self._pending.complete(value)
@@ -220,8 +220,8 @@ class Watched:
                 self._pending.fail(failed)
 
     def _leave(self, error: BaseException) -> None:
-        """Stop the rest of the step, for which nobody waits any more: Ctrl-C was pressed, or it has
-        failed itself.
+        """Stop the rest of the step, since no thread waits for it: Ctrl-C was pressed, or it has
+        failed.
         """
         self._left = error
         self._tell(None, error)
@@ -229,10 +229,10 @@ class Watched:
             self._rest.cancel(error)
 
     def go_on(self) -> None:
-        """In another thread: run the rest of the step."""
+        """Run the rest of the step, in another thread."""
         try:
             self._results = self._go_on(self._pending, self._begun)
-        except BaseException as error:  # the thread that waits for it raises it
+        except BaseException as error:  # the waiting thread raises it
             self._error = error
         self._over.release()
 
@@ -242,8 +242,9 @@ class Watched:
             rest.cancel(self._left)
 
 
-_running: dict[Watched, float] = {}  # since when; whoever removes a call decides who goes on
-_some = threading.Event()  # whether there may be some
+# When each watched call began. A thread that removes a call may continue its step.
+_running: dict[Watched, float] = {}
+_some = threading.Event()  # set if there may be watched calls
 _watcher: threading.Thread | None = None
 _watcher_lock = threading.Lock()
 
@@ -271,7 +272,7 @@ def _watch() -> None:
 
 
 def _forget_watcher() -> None:
-    """A forked child has no other threads."""
+    """Reset the state in a forked child, which has no other threads."""
     global _some, _watcher, _watcher_lock
     _running.clear()
     _some, _watcher, _watcher_lock = threading.Event(), None, threading.Lock()
@@ -281,13 +282,13 @@ os.register_at_fork(after_in_child=_forget_watcher)
 
 
 class _Result:
-    """What a function gives that is called once."""
+    """The result of a function that is called once."""
 
     __slots__ = ("value",)
 
 
 def _once(kernel: Kernel, context: NodeContext) -> Kernel:
-    """The kernel, which is called only until it has given a result in this session."""
+    """Wrap a kernel so that this session calls it only until it has returned a result."""
 
     def call(*inputs: Any) -> Any:
         found = context.state(_Result, _Result)

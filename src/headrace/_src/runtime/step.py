@@ -1,15 +1,15 @@
-"""Step: one execution by counting. In: values, now or later. Out: values, as soon as they exist.
+"""Run a step by counting dependencies. In: feeds, now or later. Out: fetches, once they exist.
 
-Each iteration of each frame counts what its nodes still wait for; a node that waits for nothing is
-ready, and the calling thread runs what is ready. A kernel may return a Pending: its node is then
-*waiting* and holds no thread, while the step goes on with what is ready, or sleeps. A node with a
-dead input does not run, its outputs are dead (white paper §4.4; see graph.control_roles for those
-that steer). Used where the fixed order of `Executable.run` does not do: control flow, ops that
-wait, partial runs, deadlines, tracing.
+Each iteration of each frame counts the inputs that each node still lacks. A node that lacks none is
+ready, and the calling thread runs the ready nodes. If a kernel returns a Pending, its node is
+*waiting*: it is blocked and occupies no thread. Meanwhile the step runs other ready nodes, or
+sleeps. A node with a dead input does not run, and its outputs are dead (white paper §4.4); the
+control flow ops in graph.control_roles are exceptions. Step is used where the fixed order of
+`Executable.run` is not enough: control flow, blocked ops, partial runs, deadlines, tracing.
 
-Invariants: an iteration's `outstanding` counts its nodes that are ready, running or waiting, and
-its child frames; iterations of a frame end in order, and a frame ends when its last iteration has
-and all its Enters have arrived: then the Exits that nothing has come out of are dead.
+Invariants: an iteration's `outstanding` counts its child frames and its nodes that are ready,
+running or waiting. The iterations of a frame end in order. A frame ends when its last iteration has
+ended and all its Enters have arrived; an Exit that has passed no value is then dead.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ from headrace._src.runtime.waits import report_quiet
 
 __all__ = ["Observer", "Step"]
 
-# Called after each kernel with its operation, start and end in seconds, and its results.
+# Called after each kernel with the operation, its start and end in seconds, and its results.
 Observer = Callable[[Operation | Node, float, float, list[Any]], None]
 
-_NAP = 1.0  # seconds: so often a thread that waits sees whether Ctrl-C was pressed
-_ARRIVED = -(2**60)  # of a Merge: a live input has come, so that dead ones mean nothing any more
+_NAP = 1.0  # seconds: a sleeping thread wakes this often, so that it notices Ctrl-C
+_ARRIVED = -(2**60)  # dead count of a Merge with a live input: its dead inputs do not matter
 
 
 class _Iteration:
-    """Values and counts of one iteration of a frame.
+    """The values and counts of one iteration of a frame.
 
-    dead[j]: how many dead inputs node j has got.
+    dead[j] is the number of dead inputs that node j has received.
     """
 
     __slots__ = ("children", "dead", "number", "outstanding", "pending", "readers", "run", "values")
@@ -64,9 +64,9 @@ class _Iteration:
 
 
 class _Run:
-    """A frame that runs, inside an iteration of its parent.
+    """A running frame, inside an iteration of its parent frame.
 
-    deferred: what the newest iteration passes on to one that may not begin, for too many live.
+    deferred holds values for the next iteration while too many iterations are live to begin it.
     """
 
     __slots__ = (
@@ -83,7 +83,7 @@ class _Run:
     def __init__(self, frame: Frame, parent: _Iteration | None) -> None:
         self.frame = frame
         self.parent = parent
-        self.enters = frame.enters  # those that have yet to arrive
+        self.enters = frame.enters  # how many have yet to arrive
         self.invariants: list[tuple[FrameNode, tuple[Any, ...]]] = []
         self.exited: set[FrameNode] = set()
         self.deferred: list[tuple[FrameNode, tuple[Any, ...]]] = []
@@ -92,7 +92,7 @@ class _Run:
 
 
 class Step:
-    """One run of an executable that can be fed and fetched piece by piece."""
+    """One run of an executable, which can be fed and fetched piece by piece."""
 
     def __init__(
         self,
@@ -104,19 +104,19 @@ class Step:
         self._look = executable.look
         self._frames = frames = executable.frames
         outer, resources = current(), executable.resources
-        self._is_part = outer is not None and outer.resources is resources  # of that step
+        self._is_part = outer is not None and outer.resources is resources  # of the outer step
         self._context = StepContext(resources, None, deadline, observe)
         if outer is not None and self._is_part:
             self._context.id, self._context.container = outer.id, outer.container
         self._deadline = deadline
         self._observe = observe
         self._fed: dict[int, Any] = {}
-        self._run_nodes: set[FrameNode] = set()  # of the root frame: those that have run
+        self._run_nodes: set[FrameNode] = set()  # the root frame's nodes that have run
         self._waiting: dict[Pending, tuple[_Iteration, FrameNode, float]] = {}
-        self._over: deque[Pending] = deque()  # those that other threads have ended
-        # The node whose kernel runs; None while the step sleeps.
+        self._over: deque[Pending] = deque()  # ended by other threads
+        # The node whose kernel is running; None while the step sleeps.
         self._running: FrameNode | None = frames.nodes[0] if frames.nodes else None
-        self._result: Any = None  # of a kernel, until it's known whether that is a Pending
+        self._result: Any = None  # a kernel's result, until we know whether it is a Pending
         self._changed = Condition()
         self._sleeper: int | None = None
         self._cancellation = self._context.cancellation
@@ -133,7 +133,7 @@ class Step:
     # -- Feeding, running, fetching ----------------------------------------------------------------
 
     def feed(self, values: Mapping[int, Any]) -> None:
-        """Put values into feed slots; what waited for them becomes ready."""
+        """Put values into feed slots; nodes that lacked only these become ready."""
         for slot, value in values.items():
             self._fed[slot] = value
             self._root.values[self._frames.home[slot][1]] = value
@@ -141,7 +141,7 @@ class Step:
                 self._arrive(self._root, local, value is DEAD, False)
 
     def run(self, feeds: Sequence[Any]) -> list[Any]:
-        """Feed all, run all, fetch all."""
+        """Feed all values, run all instructions and return all fetches."""
         self._look()
         program = self._program
         self.feed({slot: v for (_, slot), v in zip(program.feeds, feeds, strict=True)})
@@ -154,8 +154,10 @@ class Step:
     def resume(
         self, feeds: Sequence[Any], slots: Sequence[Any], number: int, pending: Pending
     ) -> list[Any]:
-        """Go on with a step whose first `number` instructions have run in order, with what they
-        left in the program's slots, and the next of which waits; fetch all.
+        """Continue a step that began in the fixed order, and return all fetches.
+
+        Its first `number` instructions have run and left their results in the program's `slots`;
+        the next instruction is blocked on `pending`.
         """
         program, root = self._program, self._root
         self.feed({slot: v for (_, slot), v in zip(program.feeds, feeds, strict=True)})
@@ -174,7 +176,7 @@ class Step:
             self.end()
 
     def end(self) -> None:
-        """Forget what lived as long as the step."""
+        """Drop the resources that live as long as the step."""
         if not self._is_part:
             self._context.resources.drop(self._context.container)
 
@@ -183,18 +185,19 @@ class Step:
         self._loop(None)
 
     def run_until(self, slots: Iterable[int], operations: Iterable[Operation]) -> None:
-        """Run what `slots` and `operations` need; their feeds must be there (see `unfed`)."""
+        """Run the nodes for `slots` and `operations`; their feeds must be set (see `unfed`)."""
         self._loop(self._needed(slots, operations))
 
     def unfed(self, slots: Iterable[int], operations: Iterable[Operation]) -> set[int]:
-        """The feed slots that `slots` and `operations` need and that have no value yet."""
+        """Return the feed slots without a value that `slots` and `operations` need."""
         read = {s for n in self._needed(slots, operations) for s in n.instruction.inputs}
         wanted = {*read, *slots}
         return {s for s in wanted if s in self._frames.after_feed and s not in self._fed}
 
     def fetch(self, tensor: Tensor, slot: int, last: bool = False) -> Any:
-        """Return the value of a fetched tensor; each fetch can be taken once. `last`: nothing will
-        run any more that could read it.
+        """Return the value of a fetched tensor; each fetch can be taken once.
+
+        `last` means that no node will run later that could read the value.
         """
         local = self._frames.home[slot][1]
         if self._root.values[local] is DEAD:
@@ -214,17 +217,17 @@ class Step:
         return value
 
     def cancel(self, error: BaseException) -> None:
-        """Stop the step, from any thread, with an error."""
+        """Stop the step with an error. Any thread may call this."""
         with self._changed:
             self._cancellation.cancel(error)
             self._changed.notify()
 
     def _needed(self, slots: Iterable[int], operations: Iterable[Operation]) -> set[FrameNode]:
-        """The nodes that have yet to run before `slots` and `operations` are done."""
+        """Return the nodes that have yet to run before `slots` and `operations` are done."""
         writer, nodes = self._frames.writer, self._frames.nodes
         wanted = set(operations)
         stack = [writer[s] for s in slots if s in writer]
-        stack += [n for n in nodes if origin_of(n.op) in wanted]  # a constant has no instruction
+        stack += [n for n in nodes if origin_of(n.op) in wanted]  # constants have no instruction
         needed: set[FrameNode] = set()
         while stack:
             node = stack.pop()
@@ -238,7 +241,7 @@ class Step:
     # -- The loop ----------------------------------------------------------------------------------
 
     def _loop(self, wanted: set[FrameNode] | None) -> None:
-        """Run what is ready, and what becomes so, until nothing is ready or waiting."""
+        """Run ready nodes until no node is ready or waiting; skip nodes that are not `wanted`."""
         ready, postponed = self._ready, []
         try:
             with np.errstate(all="ignore"), active(self._context), self._timer():
@@ -251,7 +254,7 @@ class Step:
                         postponed.append((iteration, node))
                     else:
                         self._execute(iteration, node)
-                    # A step that has run doesn't fail: what it took from a queue would be lost.
+                    # A finished step must not fail: elements it took from a queue would be lost.
                     if ready or not self._frames.takes:
                         self._cancellation.check()
         except BaseException:
@@ -291,7 +294,7 @@ class Step:
             self._complete(iteration, node, result, start)
 
     def _complete(self, iteration: _Iteration, node: FrameNode, result: Any, start: float) -> None:
-        """Take the result of a kernel."""
+        """Check a kernel's result, report it to the observer and pass it on."""
         width = node.instruction.width
         results: tuple[Any, ...]
         results = tuple(result) if node.several else (result,) if width else ()
@@ -307,7 +310,7 @@ class Step:
     def _finish(
         self, iteration: _Iteration, node: FrameNode, results: tuple[Any, ...], alive: bool
     ) -> None:
-        """Pass results on, each to the iteration where it belongs."""
+        """Release a node's inputs and pass its results to the iteration where they belong."""
         for s in node.inputs:
             self._release(iteration, s)
         flow = node.flow
@@ -340,7 +343,7 @@ class Step:
     def _deliver(
         self, iteration: _Iteration, node: FrameNode, results: tuple[Any, ...], alive: bool
     ) -> None:
-        """Put a node's results into an iteration, and let their readers know."""
+        """Put a node's results into an iteration and notify their readers."""
         values, readers, output = iteration.values, iteration.readers, node.output
         for i, value in enumerate(results, output):
             if readers[i] > 0:
@@ -352,7 +355,7 @@ class Step:
                 self._arrive(iteration, local, results[which] is DEAD, False)
 
     def _arrive(self, iteration: _Iteration, local: int, dead: bool, control: bool) -> None:
-        """One thing that a node waited for is there."""
+        """Record that one input of a node has arrived; the node may become ready."""
         node = iteration.run.frame.nodes[local]
         if node.merged and not control:
             if dead:
@@ -360,7 +363,7 @@ class Step:
                 if iteration.dead[local] != node.merged:
                     return
             elif iteration.dead[local] < 0:
-                return  # a second live input, which a well-formed graph has not
+                return  # a second live input: a well-formed graph never gets here
             else:
                 iteration.dead[local] = _ARRIVED
         elif dead and not node.merged:
@@ -371,7 +374,7 @@ class Step:
             self._ready.append((iteration, node))
 
     def _enter(self, iteration: _Iteration, node: FrameNode, results: tuple[Any, ...]) -> None:
-        """Pass a value into a frame, which begins with the first that comes."""
+        """Pass a value into a frame; the first value starts the frame."""
         frame = node.target
         assert frame is not None
         run = iteration.children.get(frame)
@@ -390,7 +393,7 @@ class Step:
             self._settle(run.iterations[run.oldest])
 
     def _next(self, iteration: _Iteration, node: FrameNode, results: tuple[Any, ...]) -> None:
-        """Pass a value to the next iteration, which begins with it if it may."""
+        """Pass a value to the next iteration; start that iteration or defer the value."""
         run, number = iteration.run, iteration.number + 1
         following = run.iterations.get(number)
         if following is None:
@@ -407,7 +410,7 @@ class Step:
         return iteration
 
     def _settle(self, iteration: _Iteration) -> None:
-        """End an iteration in which nothing is left to do, and what ends with it."""
+        """End an iteration that has nothing left to do, and the frames that end with it."""
         run = iteration.run
         while (
             run.parent is not None
@@ -437,19 +440,19 @@ class Step:
     # -- Waiting -----------------------------------------------------------------------------------
 
     def _ended(self, pending: Pending) -> None:
-        """In whatever thread: a Pending is over."""
+        """Note that a Pending has ended. Any thread may call this."""
         with self._changed:
             self._over.append(pending)
             self._changed.notify()
 
     def sleeper(self) -> int | None:
-        """The thread that sleeps until something comes, if nothing has."""
+        """Return the thread that sleeps in this step, or None if the step has work to do."""
         with self._changed:
             busy = self._over or any(pending.works for pending in self._waiting)
             return None if busy else self._sleeper
 
     def _take_over(self) -> None:
-        """Take the results of Pendings that are over; sleep if there are none."""
+        """Take the results of Pendings that have ended; sleep until there is one."""
         self._running = None
         while not self._over:
             self._sleep()
@@ -468,7 +471,7 @@ class Step:
             raise failed
 
     def _sleep(self) -> None:
-        """Sleep until a Pending is over, or the step is cancelled."""
+        """Sleep until a Pending ends or the step is cancelled."""
         patience = settings().quiet_seconds
         quiet = time.monotonic() + patience if patience else float("inf")
         with self._changed:
@@ -486,8 +489,9 @@ class Step:
                 self._sleeper = None
 
     def _withdraw(self, error: BaseException) -> None:
-        """Cancel what is waited for, and raise; unless all of that has been claimed. Then it's
-        about to come, and what was taken from a queue for it must not be lost.
+        """Cancel all Pendings and raise, unless every one of them has been claimed.
+
+        A claimed Pending is about to end, and elements taken from a queue for it must not be lost.
         """
         reason = errors.CancelledError(None, None, "the step was cancelled")
         cancelled = [pending.cancel(reason) for pending in list(self._waiting)]
@@ -499,7 +503,7 @@ class Step:
 
     @contextmanager
     def _timer(self) -> Iterator[None]:
-        """Stop what runs long when the time is up."""
+        """Cancel the step if its deadline passes inside this context."""
         if self._deadline is None:
             yield
             return
@@ -512,8 +516,9 @@ class Step:
             timer.cancel()
 
     def _be_late(self) -> None:
-        """In the timer's thread: stop, with an error that names what runs or what waits (if
-        anything does).
+        """Cancel the step with an error that names the running op, or else a waiting one.
+
+        The timer's thread calls this.
         """
         running, waiting = self._running, list(self._waiting.items())
         op, happening = None, ""
@@ -527,13 +532,13 @@ class Step:
         self.cancel(errors.DeadlineExceededError(None, op, message))
 
     def _abandon(self) -> None:
-        """End what still waits, after a failure; nobody looks at the results."""
+        """Cancel all Pendings after a failure, discard their results and drop all values."""
         error = errors.CancelledError(None, None, "the step was cancelled")
         left = [p for p in (*self._waiting, self._result) if isinstance(p, Pending)]
         for pending in left:
             pending.cancel(error)
         for pending in left:
-            pending.join()  # a step is over when nothing works for it any more
+            pending.join()  # no thread may work for a step that has ended
         self._result = None
         self._waiting.clear()
         self._ready.clear()
@@ -546,7 +551,7 @@ class Step:
 
 
 def _drop_values(iteration: _Iteration) -> None:
-    """Let go of what a step that failed holds: a value may be a lock, which is given back so."""
+    """Drop all values of a failed step: a value may be a lock, and dropping it releases it."""
     iteration.values = []
     for run in iteration.children.values():
         run.invariants = []

@@ -1,8 +1,8 @@
-"""What to tell people whose step waits for long. In: what is waited for, by which operations. Out:
-one warning.
+"""Warn about a step that has been blocked for long. In: the blocked operations, each with what it
+waits for. Out: one warning.
 
-A step that waits for a queue that nobody fills looks like a program that hangs; the usual reason is
-that nobody called tf.train.start_queue_runners.
+A step that waits for a queue that is never filled looks like a program that hangs. The usual reason
+is that the program did not call tf.train.start_queue_runners.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SHOWN = 3
 
 
 def report_quiet(waiting: Sequence[tuple[str, Any]], seconds: float) -> None:
-    """Warn that nothing has happened for so long while these (what, op) wait."""
+    """Warn that a step has been idle for `seconds`; each `op` in `waiting` waits for `what`."""
     lines = [f"a step has waited for {seconds:g} s:"]
     for what, op in waiting[:_SHOWN]:
         op = origin_of(op)

@@ -1,4 +1,4 @@
-"""Sessions: from fetches and feeds to a step."""
+"""Sessions: turn fetches and feeds into steps, and run them."""
 
 from headrace._src.session.session import InteractiveSession, Session
 

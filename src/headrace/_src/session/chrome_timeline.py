@@ -1,8 +1,8 @@
-"""Timeline: a traced step as Chrome shows it (chrome://tracing, Perfetto). In: the StepStats of a
+"""Convert a traced step for Chrome (chrome://tracing) or Perfetto. In: the StepStats of a
 RunMetadata. Out: JSON in the trace event format.
 
-Each device is a process, whose operations lie in as many lanes (threads) as overlap. Tensors are
-objects that live from their operation's start to the end of their last reader, or of the step.
+Each device is a process. Operations that overlap in time are in different lanes (threads) of it.
+Tensors are objects that live from the start of their operation to the start of their last reader.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class _Event:
 
 @dataclass(slots=True)
 class _Value:
-    """What an operation has made: its tensors' bytes by allocator, and its readers."""
+    """The outputs of an operation: their bytes by allocator, and the operations that read them."""
 
     event: _Event
     pid: int
@@ -57,7 +57,7 @@ class _Value:
 
 
 class Timeline:
-    """A traced step. graph: ignored where labels tell the operations' types, as ours do."""
+    """A traced step. `graph` is used only for operations whose label does not name their type."""
 
     def __init__(self, step_stats: Any, graph: Any = None) -> None:
         self._step_stats = step_stats
@@ -68,8 +68,8 @@ class Timeline:
     ) -> str:
         """Return the trace as JSON.
 
-        show_dataflow: arrows from each operation to those that read its values, across lanes.
-        show_memory: the tensors as objects, and the bytes in use over time.
+        show_dataflow: add arrows from each operation to its readers in other lanes.
+        show_memory: add the tensors as objects, and the bytes in use over time.
         """
         processes = _Processes()
         allocators = processes.add("Allocators")
@@ -89,7 +89,7 @@ class Timeline:
         return json.dumps({"traceEvents": trace}, indent=4, separators=(",", ": "))
 
     def _events(self, device: Any, pid: int) -> Iterator[_Event]:
-        """The operations of a device, each in the first lane that is free when it starts."""
+        """Yield the operations of a device, each in the first lane that is free when it starts."""
         free_at: list[int] = []
         for stats in sorted(device.node_stats, key=lambda s: s.all_start_micros):
             start = stats.all_start_micros
@@ -99,7 +99,7 @@ class Timeline:
             yield _Event(stats, pid, tid, op, inputs)
 
     def _kind(self, stats: Any) -> tuple[str, list[str]]:
-        """An operation's type, and the names of those whose values it reads."""
+        """Return an operation's type, and the names of the operations that it reads from."""
         label = _LABEL.fullmatch(stats.timeline_label)
         if label:
             inputs = [i for i in label["inputs"].split(", ") if i and not i.startswith("^")]
@@ -114,7 +114,7 @@ class Timeline:
 
 
 class _Processes:
-    """The processes of a trace: number and name of each."""
+    """The processes of a trace, with their numbers and names."""
 
     def __init__(self) -> None:
         self.names: list[dict[str, Any]] = []
@@ -126,7 +126,7 @@ class _Processes:
 
 
 def _values(events: list[_Event], tensors: dict[int, int]) -> list[_Value]:
-    """What the operations have made, with its readers."""
+    """Return the outputs of the operations, with their readers."""
     found: dict[str, _Value] = {}
     for event in events:
         if not event.stats.output:
@@ -160,7 +160,7 @@ def _operation(event: _Event) -> dict[str, Any]:
 
 
 def _arrows(values: list[_Value]) -> Iterator[dict[str, Any]]:
-    """Flows between lanes; within a lane the order tells."""
+    """Yield the arrows between lanes; within a lane the order shows the flow."""
     number = 0
     for value in values:
         made = value.event
@@ -191,7 +191,7 @@ def _objects(values: list[_Value]) -> Iterator[dict[str, Any]]:
 
 
 def _memory(values: list[_Value], pid: int) -> Iterator[dict[str, Any]]:
-    """The bytes in use of each allocator whenever they change."""
+    """Yield the bytes in use of each allocator, at each change."""
     changes = [
         (time, name, size * sign)
         for value in values

@@ -1,15 +1,16 @@
-"""What a ConfigProto and RunOptions ask for. In: the protos. Out: pipeline Options, or an error for
-what can't be had.
+"""Read ConfigProto and RunOptions. In: the protos. Out: pipeline Options, or an error for options
+that are not supported.
 
 Honoured: device_count of CPUs, allow_soft_placement, log_device_placement, operation_timeout_in_ms,
-intra_op_parallelism_threads (of native kernels; as in TensorFlow it is the process that has the
-threads, and the first session that asks decides), graph_options.optimizer_options.global_jit_level
-(OFF: never compile; ON_1, ON_2: always) and opt_level (L0: run steps as they are),
+intra_op_parallelism_threads (of native kernels; as in TensorFlow the threads belong to the process,
+and the first session that asks decides), graph_options.optimizer_options.global_jit_level (OFF:
+never compile; ON_1, ON_2: always) and opt_level (L0: run steps as they are),
 graph_options.infer_shapes, place_pruned_graph, build_cost_model and build_cost_model_after,
-graph_options.rewrite_options.auto_mixed_precision (ON, OFF; else as the graph says),
-experimental.check_numerics (ours: stop where a NaN or an infinity is made); trace_level,
-timeout_in_ms, output_partition_graphs. Refused: clusters and debuggers. The rest are hints on speed
-and memory (thread pools between operations, GPU memory, single rewriters) that change no result.
+graph_options.rewrite_options.auto_mixed_precision (ON, OFF; by default the graph decides),
+experimental.check_numerics (our own: stop at the first NaN or infinity); trace_level,
+timeout_in_ms, output_partition_graphs. Refused: clusters and debuggers. All other fields are hints
+on speed and memory (thread pools between operations, GPU memory, single rewriters), are ignored and
+change no result.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _MIXED = {1: True, 2: False, 3: True}  # RewriterConfig.Toggle: ON, OFF, AGGRESS
 
 
 def options(config: Any) -> Options:
-    """The options for making programs that a ConfigProto (or None) asks for."""
+    """Return the pipeline options for a ConfigProto (or None)."""
     if config is None:
         return Options()
     if not hasattr(config, "allow_soft_placement"):
@@ -56,11 +57,11 @@ def options(config: Any) -> Options:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a ConfigProto asks of the session itself.
+    """The options of a ConfigProto that the session itself handles.
 
-    timeout: of each run, in milliseconds. infer_shapes: whether graph_def has tensors' shapes.
-    place_pruned: whether only the operations that a step runs must have a device. cost_every,
-    cost_after: which runs of a step measure what its operations cost.
+    timeout: the limit of each run, in milliseconds. infer_shapes: whether graph_def includes the
+    shapes of tensors. place_pruned: whether only the operations that a step runs must have a
+    device. cost_every, cost_after: the runs of a step that measure the costs of its operations.
     """
 
     log_placement: bool = False
@@ -71,13 +72,13 @@ class Asked:
     cost_after: int = 0
 
     def measures(self, run: int) -> bool:
-        """Whether the run of this number, from 1 on, measures costs."""
+        """Return whether the run with this number, counted from 1, measures costs."""
         counted = run - self.cost_after
         return self.cost_every > 0 and counted > 0 and counted % self.cost_every == 0
 
 
 def asked(config: Any) -> Asked:
-    """What a ConfigProto (or None) asks of the session itself."""
+    """Return the options of a ConfigProto (or None) that the session itself handles."""
     if config is None:
         return Asked()
     graph = config.graph_options
@@ -92,19 +93,19 @@ def asked(config: Any) -> Asked:
 
 
 def options_for(options: Options, graph: Graph) -> Options:
-    """The options for steps of a graph, which may ask for mixed precision itself."""
+    """Return the options for steps of a graph, which may itself ask for mixed precision."""
     if options.mixed is None and graph.mixed_precision:
         return replace(options, mixed=True)
     return options
 
 
 def _jit(level: int) -> str:
-    """What a GlobalJitLevel other than DEFAULT says."""
+    """Return the `jit` option for a GlobalJitLevel other than DEFAULT."""
     return "off" if level < 0 else "always"
 
 
 def check_run(options: Any, metadata: Any) -> None:
-    """Refuse run options and metadata that are none, and options that can't be had."""
+    """Raise if run options or metadata have the wrong type, or an option is not supported."""
     if options is not None:
         if not hasattr(options, "trace_level"):
             raise TypeError(f"options must be a tf.RunOptions, but got {type(options)}")

@@ -1,7 +1,7 @@
-"""Feeds. In: a tensor and what a user feeds for it. Out: an array of its dtype, checked against its
-shape.
+"""Convert feeds. In: a tensor and the value that a user feeds for it. Out: an array of the tensor's
+dtype, checked against its shape.
 
-Errors name the tensor, what was expected, what came, and the line that made the tensor.
+Errors name the tensor, the expected and the given value, and the line that made the tensor.
 """
 
 from __future__ import annotations
@@ -21,12 +21,10 @@ __all__ = ["feed_array"]
 
 
 def feed_array(tensor: Tensor, value: Any) -> Any:
-    """Return `value` as the array that `tensor` holds in a step; no copy is made where none is
-    needed.
-    """
+    """Return `value` as the array that `tensor` holds in a step, without a copy if possible."""
     dtype = tensor.dtype.base_dtype
     numpy = dtype.numpy
-    # Subclasses of ndarray (matrices, masked arrays) would bring their own arithmetic along.
+    # Subclasses of ndarray (matrices, masked arrays) have their own arithmetic: convert them.
     if type(value) is np.ndarray and value.dtype == numpy and numpy.kind != "O":
         array = value
     elif dtype is dtypes.resource or dtype is dtypes.variant:
@@ -45,7 +43,7 @@ def feed_array(tensor: Tensor, value: Any) -> Any:
 
 
 def _kept(tensor: Tensor, dtype: dtypes.DType, handle: TensorHandle) -> Any:
-    """The value that a session keeps; for a placeholder of handles, the handle's text."""
+    """Return the value that a handle names; for a string placeholder, the handle's text."""
     if handle.dtype is dtype:
         return handle.eval()
     if dtype is dtypes.string:

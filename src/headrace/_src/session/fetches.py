@@ -1,9 +1,8 @@
-"""Fetches. In: any nesting of tensors, operations, names and registered types. Out: a flat list,
-and how to rebuild the nesting.
+"""Flatten fetches. In: any nesting of tensors, operations, names and registered types. Out: a flat
+list of elements, and a function that rebuilds the nesting.
 
-A `Fetch` is one node of the nesting: it adds its elements to a list of unique graph elements, and
-later picks its value out of the list of their results. Operations have no value: None stands in
-their place.
+Each part of the nesting adds its elements to a list of unique graph elements, and later picks its
+value out of the list of their results. Operations have no value: None takes its place.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from headrace._src.graph.operation import Operation, Tensor
 
 __all__ = ["FetchPlan", "expand_feed", "register_session_run_conversion_functions"]
 
-# (type, fetch function, feed function, partial-run feed function), the last registered first.
+# (type, fetch function, feed function, partial-run feed function); the newest entry is first.
 _conversions: list[tuple[type, Any, Any, Any]] = []
 
 
@@ -34,10 +33,10 @@ def register_session_run_conversion_functions(
     feed_function: Callable[[Any, Any], list[tuple[Any, Any]]] | None = None,
     feed_function_for_partial_run: Callable[[Any], list[Any]] | None = None,
 ) -> None:
-    """Teach sessions to fetch and feed a type.
+    """Register functions with which sessions fetch and feed a type.
 
-    `fetch_function(value)` gives the elements to fetch and a function from their results to the
-    value's result; `feed_function(key, value)` gives (element, value) pairs.
+    `fetch_function(value)` returns the elements to fetch, and a function from their results to the
+    value's result. `feed_function(key, value)` returns (element, value) pairs.
     """
     if any(issubclass(tensor_type, known) for known, *_ in _conversions):
         raise ValueError(f"{tensor_type} has already been registered so ignore it.")
@@ -49,7 +48,7 @@ def register_session_run_conversion_functions(
 register_session_run_conversion_functions(
     SparseTensor,
     lambda value: (value.components(), lambda results: SparseTensorValue(*results)),
-    # One that has a constant shape may be fed without it.
+    # A sparse tensor with a constant shape may be fed without the shape.
     lambda key, value: list(zip(key.components(), value, strict=False)),
     SparseTensor.components,
 )
@@ -59,16 +58,14 @@ register_session_run_conversion_functions(
         value.components(),
         lambda results: IndexedSlicesValue(*results, *[None] * (3 - len(results))),
     ),
-    # Rows of a tensor of unknown shape have no place for the shape that a value may bring.
+    # A value may include a dense shape; slices of a tensor of unknown shape ignore it.
     lambda key, value: list(zip(key.components(), value, strict=False)),
     IndexedSlices.components,
 )
 
 
 class FetchPlan:
-    """The elements that a fetch structure needs, once each, and the way back from their values to
-    the structure.
-    """
+    """The unique elements of a fetch structure, and the way to rebuild it from their values."""
 
     def __init__(self, graph: Graph, fetches: Any) -> None:
         self._graph = graph
@@ -78,7 +75,7 @@ class FetchPlan:
         self.targets = [e for e in self._index if isinstance(e, Operation)]
         if self.targets and self.tensors:
             position: dict[Any, int] = {t: i for i, t in enumerate(self.tensors)}
-            none = len(self.tensors)  # the place of what operations give
+            none = len(self.tensors)  # the place of the None that operations give
             self._spread = itemgetter(*[position.get(e, none) for e in self._index])
 
     def rebuild(self, values: Sequence[Any]) -> Any:
@@ -154,7 +151,7 @@ class FetchPlan:
 
 
 def expand_feed(key: Any, value: Any) -> list[tuple[Any, Any]]:
-    """The (element, value) pairs that feeding `key` with `value` means."""
+    """Return the (element, value) pairs to feed when a user feeds `key` with `value`."""
     for kind, _, feed, _ in _conversions:
         if isinstance(key, kind):
             if feed is None:
@@ -164,7 +161,7 @@ def expand_feed(key: Any, value: Any) -> list[tuple[Any, Any]]:
 
 
 def expand_partial_feed(key: Any) -> list[Any]:
-    """The elements that `key` stands for when a partial run declares its feeds."""
+    """Return the elements that `key` stands for when a partial run declares its feeds."""
     for kind, _, _, partial in _conversions:
         if isinstance(key, kind):
             if partial is None:

@@ -1,8 +1,8 @@
-"""Functions at work: bodies as steps of their own. In: a Function and its arguments. Out: results.
+"""Run the functions of a graph as steps. In: a GraphFunction and its arguments. Out: its results.
 
-A function's body is prepared, specialised and compiled as a session's steps are, once per session.
-A call runs in the thread of its caller. Functions may call themselves, to a depth that Python's own
-stack allows with ease.
+A function's body is prepared, specialised and compiled like a session's step, once per session. A
+call runs in the thread of its caller. Functions may call themselves, up to a depth for which
+Python's own stack is large enough.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from headrace._src.session.specialisations import Variants
 
 __all__ = ["FunctionRuns"]
 
-_DEEPEST = 30  # calls within calls, each some twenty frames of Python
+_DEEPEST = 30  # nested calls, each about twenty Python frames
 
 
 class FunctionRuns:
@@ -40,7 +40,7 @@ class FunctionRuns:
         self._local = threading.local()
 
     def call(self, function: GraphFunction, args: Sequence[Any]) -> list[Any]:
-        """Run the body of a function."""
+        """Run the body of a function and return its results."""
         variants = self._prepared.get(function) or self._prepare(function)
         depth = getattr(self._local, "depth", 0)
         if depth >= _DEEPEST:
@@ -54,7 +54,7 @@ class FunctionRuns:
             self._local.depth = depth
 
     def gradient(self, function: GraphFunction) -> GraphFunction:
-        """The function that computes the gradients of another."""
+        """Return the function that computes the gradients of `function`."""
         return gradient_of(function)
 
     def _prepare(self, function: GraphFunction) -> Variants:
@@ -70,5 +70,5 @@ class FunctionRuns:
 
 
 def _as_fed(value: Any) -> Any:
-    """A kernel's value as a step is fed with it: strings as arrays."""
+    """Return a kernel's value in the form of a feed: a string becomes an array."""
     return np.array(value, object) if isinstance(value, bytes) else value

@@ -1,5 +1,5 @@
-"""A watch over graphs that grow inside a loop of runs: the commonest way to make a TF1 program slow
-and then run out of memory.
+"""Warn about graphs that grow inside a loop of runs. This is the most common reason why a TF1
+program becomes slow and then runs out of memory.
 """
 
 from __future__ import annotations
@@ -15,22 +15,23 @@ _RUNS = 20  # Set-up code may add operations between some runs; a loop does so e
 
 
 class GraphGrowthWarning(UserWarning):
-    """Operations are added to the graph between runs, again and again."""
+    """The program keeps adding operations to the graph between runs."""
 
 
 class GrowthWatch:
-    """Warns once, naming the line, when the graph grew before each of many consecutive runs."""
+    """Warn once, with the line, if the graph grew before each of many consecutive runs."""
 
     __slots__ = ("_warned", "streak", "version")
 
     def __init__(self) -> None:
-        self.version = -1  # the graph's, at the last run
-        self.streak = 0  # runs in a row before which it had grown; a run where it had not ends it
+        self.version = -1  # the graph's version at the last run
+        self.streak = 0  # the number of consecutive runs before which the graph grew
         self._warned = False
 
     def grew(self, graph: Graph) -> None:
-        """Take note of a run before which the graph had grown; call only when `version` differs
-        from the graph's.
+        """Record a run before which the graph grew.
+
+        Call it only if `version` differs from the graph's.
         """
         first = self.version < 0
         before, self.version = self.version, graph.version

@@ -1,5 +1,5 @@
-"""PartialRun: a step that `Session.partial_run` advances piece by piece. In: feeds, as they come.
-Out: values, as soon as what they need is there.
+"""Run a step piece by piece, for `Session.partial_run`. In: some of the feeds, with each call. Out:
+the values that can be computed from the feeds so far.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["PartialRun"]
 
 
 class _Declared:
-    """The feeds, fetches or targets that a partial run declared, and which of them are left."""
+    """The feeds, fetches or targets that a partial run has declared, and those that are left."""
 
     def __init__(self, what: str, done: str, declared: Sequence[Any]) -> None:
         self._what = what
@@ -25,7 +25,7 @@ class _Declared:
         self.left = set(declared)
 
     def check(self, elements: Iterable[Any]) -> None:
-        """Refuse elements that were not declared, or are not left."""
+        """Raise if an element was not declared, or has been used already."""
         for element in elements:
             if element in self.left:
                 continue
@@ -40,10 +40,10 @@ class _Declared:
 
 
 class PartialRun:
-    """A step in progress: which of its feeds, fetches and targets are still to come."""
+    """A step in progress, with the feeds, fetches and targets that are left."""
 
     def __init__(self, plan: Any) -> None:
-        executable = plan.variants.as_is()  # a step that hasn't all feeds has no shapes yet
+        executable = plan.variants.as_is()  # the shapes of later feeds are unknown
         program = executable.program
         self._step = Step(executable)
         self._slots = {**dict(program.feeds), **dict(program.fetches)}
@@ -53,13 +53,13 @@ class PartialRun:
         self._lock = Lock()
 
     def is_done(self) -> bool:
-        """Whether everything that was declared has been fed, fetched and run."""
+        """Return whether everything that was declared has been fed, fetched and run."""
         return not (self._feeds.left or self._fetches.left or self._targets.left)
 
     def advance(
         self, tensors: list[Tensor], targets: list[Operation], values: dict[Tensor, Any]
     ) -> list[Any]:
-        """Feed `values`, run what `tensors` and `targets` need, return the values of `tensors`."""
+        """Feed `values`, run `targets`, and return the values of `tensors`."""
         with self._lock:
             computed = [t for t in tensors if t not in values]
             self._feeds.check(values)

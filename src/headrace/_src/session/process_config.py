@@ -1,11 +1,11 @@
-"""tf.config: what the process says about its devices and sessions. In: calls. Out: the ConfigProto
-of sessions that are given none.
+"""Implement tf.config, the settings of the process. In: calls. Out: the ConfigProto of sessions
+that are given none.
 
-There is one physical device, the CPU, which may be split into several logical ones. What depends on
-the devices is fixed once they have been listed, as in TensorFlow. What only other devices than
-a CPU could do is refused.
+There is one physical device, the CPU, which may be split into several logical ones. As in
+TensorFlow, settings that affect the devices are fixed once the devices have been listed. Settings
+that need another device than a CPU are refused.
 
-State: what was asked for (`_Asked`), which is the process's.
+State: the settings of the process (`_Asked`).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class LogicalDevice(NamedTuple):
 
 @export("config.experimental.VirtualDeviceConfiguration")
 class VirtualDeviceConfiguration(NamedTuple):
-    """One of the logical devices that a physical one is split into."""
+    """A logical device that is part of a physical one."""
 
     memory_limit: int | None = None
 
@@ -66,7 +66,7 @@ _CPU = PhysicalDevice("/physical_device:CPU:0", "CPU")
 
 @dataclass
 class _Asked:
-    """What the process has asked for; None and empty where it hasn't."""
+    """The settings of the process; the defaults stand for settings that were never made."""
 
     intra_op: int = 0
     inter_op: int = 0
@@ -82,7 +82,7 @@ _asked = _Asked()
 
 
 def default_config() -> Any:
-    """The ConfigProto of sessions that are given none; None if nothing was asked for."""
+    """Return the ConfigProto of sessions that are given none; None if all settings are default."""
     asked = _asked
     if asked == _Asked(fixed=asked.fixed, policy=asked.policy):
         return None
@@ -102,7 +102,7 @@ def default_config() -> Any:
 
 
 def _fix(what: str, changes: bool) -> None:
-    """Refuse a change of what the devices that were listed depend on."""
+    """Raise if a setting changes that affects the devices, and they have been listed."""
     if _asked.fixed and changes:
         raise RuntimeError(f"{what} cannot be modified after being initialized")
 
@@ -112,26 +112,26 @@ def _fix(what: str, changes: bool) -> None:
 
 @export("config.threading.get_intra_op_parallelism_threads")
 def get_intra_op_parallelism_threads() -> int:
-    """Return how many threads a kernel may use; 0 leaves it to the machine."""
+    """Return the number of threads that a kernel may use; 0 means that the system chooses."""
     return _asked.intra_op
 
 
 @export("config.threading.set_intra_op_parallelism_threads")
 def set_intra_op_parallelism_threads(num_threads: int) -> None:
-    """Say how many threads a kernel may use; 0 leaves it to the machine."""
+    """Set the number of threads that a kernel may use; 0 means that the system chooses."""
     _fix("Intra op parallelism", num_threads != _asked.intra_op)
     _asked.intra_op = num_threads
 
 
 @export("config.threading.get_inter_op_parallelism_threads")
 def get_inter_op_parallelism_threads() -> int:
-    """Return how many operations may run at once; 0 leaves it to the machine."""
+    """Return the number of operations that may run at once; 0 means that the system chooses."""
     return _asked.inter_op
 
 
 @export("config.threading.set_inter_op_parallelism_threads")
 def set_inter_op_parallelism_threads(num_threads: int) -> None:
-    """Say how many operations may run at once: a hint, which changes no result."""
+    """Set the number of operations that may run at once. It is a hint and changes no result."""
     _fix("Inter op parallelism", num_threads != _asked.inter_op)
     _asked.inter_op = num_threads
 
@@ -141,38 +141,39 @@ def set_inter_op_parallelism_threads(num_threads: int) -> None:
 
 @export("config.get_soft_device_placement")
 def get_soft_device_placement() -> bool:
-    """Return whether operations whose device isn't there run on another."""
+    """Return whether operations whose device does not exist run on another device."""
     return _asked.soft_placement
 
 
 @export("config.set_soft_device_placement")
 def set_soft_device_placement(enabled: bool) -> None:
-    """Say whether operations whose device isn't there run on another."""
+    """Set whether operations whose device does not exist run on another device."""
     _asked.soft_placement = bool(enabled)
 
 
 @export("config.optimizer.get_jit")
 def get_jit() -> bool:
-    """Return whether every step is compiled when it's first run."""
+    """Return whether every step is compiled at its first run."""
     return bool(_asked.jit)
 
 
 @export("config.optimizer.set_jit")
 def set_jit(enabled: bool) -> None:
-    """Say whether every step is compiled when it's first run, or none ever."""
+    """Set whether every step is compiled at its first run (True) or never (False)."""
     _asked.jit = bool(enabled)
 
 
 @export("config.optimizer.get_experimental_options")
 def get_experimental_options() -> dict[str, bool]:
-    """Return which optimisations were switched on or off."""
+    """Return the optimisations that were switched on or off."""
     return {**dict.fromkeys(_SWITCHES, False), **_asked.toggles}
 
 
 @export("config.optimizer.set_experimental_options")
 def set_experimental_options(options: dict[str, bool]) -> None:
-    """Switch optimisations on or off. Only "auto_mixed_precision" changes results here: the others
-    are hints on passes of TensorFlow.
+    """Switch optimisations on or off.
+
+    Only "auto_mixed_precision" has an effect here: the others concern passes of TensorFlow.
     """
     unknown = sorted(set(options) - {*_TOGGLES, *_SWITCHES})
     if unknown:
@@ -208,13 +209,13 @@ def list_devices() -> list[str]:
 
 @export("config.experimental.get_visible_devices")
 def get_visible_devices(device_type: str | None = None) -> list[PhysicalDevice]:
-    """Return the devices of the machine that are used, or those of one type."""
+    """Return the devices of the machine that sessions use, or those of one type."""
     return list_physical_devices(device_type)
 
 
 @export("config.experimental.set_visible_devices")
 def set_visible_devices(devices: Any, device_type: str | None = None) -> None:
-    """Say which devices of the machine (of a type) are used; the CPU always is."""
+    """Set the devices of the machine that sessions use. They always use the CPU."""
     one = isinstance(devices, PhysicalDevice) or not isinstance(devices, Sequence)
     wanted = [devices] if one or isinstance(devices, str) else list(devices)
     for device in wanted:
@@ -232,33 +233,33 @@ def _check_cpu(device: Any) -> None:
 
 @export("config.experimental.get_virtual_device_configuration")
 def get_virtual_device_configuration(device: Any) -> list[VirtualDeviceConfiguration] | None:
-    """Return the logical devices that a device is split into; None if it isn't."""
+    """Return the logical devices that a device is split into; None if it is not split."""
     _check_cpu(device)
     return None if _asked.virtual is None else list(_asked.virtual)
 
 
 @export("config.experimental.set_virtual_device_configuration")
 def set_virtual_device_configuration(device: Any, virtual_devices: Any) -> None:
-    """Split a device into several logical ones: of sessions that are given no ConfigProto."""
+    """Split a device into logical devices, for sessions that are given no ConfigProto."""
     _check_cpu(device)
     wanted = list(virtual_devices)
     if any(v.memory_limit is not None for v in wanted):
         raise ValueError("Setting memory limit on CPU virtual devices is currently not supported")
     if not wanted:
-        raise ValueError("a device can't be split into none")
+        raise ValueError("a device cannot be split into 0 devices: pass at least one configuration")
     _fix("Virtual devices", wanted != _asked.virtual)
     _asked.virtual = wanted
 
 
 @export("config.experimental.get_memory_growth")
 def get_memory_growth(device: Any) -> bool:
-    """Return whether a GPU takes memory as it's needed; here is none."""
-    raise ValueError(f"Memory growth is of GPUs, not of {device!r}")
+    """Raise ValueError: memory growth is a setting of GPUs, and there is no GPU."""
+    raise ValueError(f"Memory growth is a setting of GPUs, not of {device!r}")
 
 
 @export("config.experimental.set_memory_growth")
 def set_memory_growth(device: Any, enable: bool) -> None:
-    """Say whether a GPU takes memory as it's needed; here is none."""
+    """Raise ValueError: only a GPU can take memory as needed, and there is no GPU."""
     raise ValueError(f"Cannot set memory growth ({enable}) on non-GPU devices: {device!r}")
 
 
@@ -273,21 +274,22 @@ def get_synchronous_execution() -> bool:
 
 @export("config.experimental.set_synchronous_execution")
 def set_synchronous_execution(enable: bool) -> None:
-    """Keep operations synchronous; they can't be anything else."""
+    """Keep operations synchronous; raise UnimplementedError if `enable` is false."""
     if not enable:
         raise UnimplementedError(None, None, "operations can't run asynchronously")
 
 
 @export("config.experimental.get_device_policy")
 def get_device_policy() -> str:
-    """Return what happens where an operation's inputs are on another device."""
+    """Return the policy for operations whose inputs are on another device."""
     return _asked.policy
 
 
 @export("config.experimental.set_device_policy")
 def set_device_policy(device_policy: str | None) -> None:
-    """Say what happens where an operation's inputs are on another device: which is never so, since
-    all devices are one processor's.
+    """Set the policy for operations whose inputs are on another device.
+
+    It has no effect: all devices share the memory of one processor.
     """
     policy = "silent" if device_policy is None else device_policy
     if policy not in _POLICIES:
@@ -297,14 +299,14 @@ def set_device_policy(device_policy: str | None) -> None:
 
 @export("config.experimental_run_functions_eagerly")
 def run_functions_eagerly(run_eagerly: bool) -> None:
-    """Refuse to run functions eagerly: there is no tf.function."""
+    """Raise UnimplementedError if `run_eagerly` is true: there is no tf.function."""
     if run_eagerly:
         raise UnimplementedError(None, None, "there is no tf.function that could run eagerly")
 
 
 @export("config.experimental_connect_to_host")
 def connect_to_host(remote_host: Any = None, job_name: str = "worker") -> None:
-    """Refuse to use the devices of another process."""
+    """Raise UnimplementedError: devices of other processes are not available."""
     raise UnimplementedError(
         None, None, f"devices of other processes are not available: {job_name} at {remote_host}"
     )
@@ -317,7 +319,7 @@ def connect_to_cluster(
     task_index: int = 0,
     protocol: str | None = None,
 ) -> None:
-    """Refuse to use the devices of a cluster."""
+    """Raise UnimplementedError: devices of a cluster are not available."""
     raise UnimplementedError(
         None,
         None,

@@ -1,11 +1,11 @@
-"""What a session needs beside its variables to go on in another process. In: a session. Out: arrays
-by name; and back.
+"""Save and resume the state of a session other than its variables. In: a session. Out: arrays by
+name; and back.
 
-That is the state of random generators, samplers and queues, the local variables (epochs are counted
-in one), and which steps have run: a step is interpreted first and compiled when it comes back, and
-the two may differ in the last bit. While the state is taken, the threads of queue runners are
-held up where none is amid a step. Only the session's own container counts: what is in named ones
-belongs to the process.
+The state consists of random generators, samplers, queues, local variables (one of them counts
+epochs) and the steps that have run. The steps matter because a step is first interpreted and later
+compiled, and the results may differ in the last bit. While the state is saved, the threads of queue
+runners are stopped between two of their steps. Only the session's own container is saved: named
+containers belong to the process.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ __all__ = ["gate", "left_over", "resume_state", "saved_state"]
 _log = logging.getLogger("headrace")
 
 _STEPS = "steps"
-_PATIENCE = 30.0  # seconds for the queue runners to come to rest
+_PATIENCE = 30.0  # seconds to wait for queue runners to stop
 
 
 def gate(session: BaseSession) -> AbstractContextManager:
-    """What a thread that fills queues goes through with each of its steps."""
+    """Return the gate that a queue runner's thread enters for each of its steps."""
     return session._resources.gate
 
 
 def saved_state(session: BaseSession) -> dict[str, np.ndarray]:
-    """The state of a session, but for the variables that checkpoints hold.
+    """Return the state of a session, except the variables that checkpoints hold.
 
-    Call it between the steps that change it: it only waits for queue runners.
+    Call it between steps that change the state: it waits only for the steps of queue runners.
     """
     resources = session._resources
     local = session.graph.get_collection(GraphKeys.LOCAL_VARIABLES)
     with resources.gate.shut(resources.sleepers, _PATIENCE) as quiet:
         if not quiet:
             _log.warning(
-                "a queue runner's step takes more than %g s: what it works at isn't saved, and a "
-                "restarted program won't see it again",
+                "a queue runner's step takes more than %g s: its elements are not saved, and a "
+                "restarted program will not see them",
                 _PATIENCE,
             )
         saved = resources.saved({variable.op.name for variable in local})
@@ -61,8 +61,9 @@ def saved_state(session: BaseSession) -> dict[str, np.ndarray]:
 
 
 def resume_state(session: BaseSession, saved: Mapping[str, np.ndarray]) -> None:
-    """Let a session go on from what `saved_state` returned; InvalidArgumentError if that is of
-    other queues and variables.
+    """Restore the state that `saved_state` returned.
+
+    Raises InvalidArgumentError if the state belongs to other queues or variables.
     """
     parts = _by_name(saved)
     steps = parts.pop("", {}).get(_STEPS, ())
@@ -71,13 +72,15 @@ def resume_state(session: BaseSession, saved: Mapping[str, np.ndarray]) -> None:
         session._resources.resume(parts)
     except (KeyError, ValueError, TypeError) as error:
         raise InvalidArgumentError(
-            None, None, f"the saved state of the session doesn't fit this graph: {error}"
+            None, None, f"the saved state of the session does not fit this graph: {error}"
         ) from None
 
 
 def left_over(session: BaseSession, saved: Mapping[str, np.ndarray]) -> list[str]:
-    """The names in what `saved_state` returned that nothing in the graph has, neither an operation
-    (a function's are named after its call) nor what operations share: they were another graph's.
+    """Return the names in a saved state that do not occur in the graph: it is another graph's.
+
+    A known name is an operation's or a `shared_name`; the operations of a function are named after
+    its call.
     """
     operations = session.graph.get_operations()
     known = {op.name for op in operations}

@@ -1,8 +1,8 @@
-"""Session: runs steps of a graph. In: fetches and feeds. Out: values.
+"""Run steps of a graph. In: fetches and feeds. Out: values.
 
-A session owns the state of its default container and a cache of plans: for each (fetches, feeds) it
-was asked for, the executables and how feeds go in and values come out. A hit costs a few
-microseconds; many threads may run at once.
+A session owns the state of its default container and a cache of plans. A plan belongs to one
+combination of fetches and feeds: it holds the executables, and knows how to convert the feeds and
+how to nest the results. A cache hit costs a few microseconds. Many threads may run at once.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ __all__ = ["BaseSession", "InteractiveSession", "Session"]
 Signature = tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]
 
 _SEQUENCES = (list, tuple)
-_MOST_PLANS = 1024  # A loop that makes new fetches must not keep every plan it ever needed.
+_MOST_PLANS = 1024  # A loop that makes new fetches must not keep all their plans.
 
 
 class _Plan:
-    """What a session keeps for one (fetches, feeds).
+    """The prepared form of one combination of fetches and feeds.
 
-    feeds: the tensors that are fed, in order. direct: whether they themselves are the keys of the
-    feed_dict. mutations: the graph's count of changes when the plan was made. runs: how often it
-    has run, where the session measures costs.
+    feeds: the fed tensors, in order. direct: whether these tensors are the keys of the feed_dict.
+    mutations: the graph's count of changes when the plan was made. runs: the number of runs with
+    options, metadata, a deadline or measured costs.
     """
 
     __slots__ = ("direct", "feeds", "fetches", "mutations", "rebuild", "run", "runs", "variants")
@@ -75,7 +75,7 @@ class _Plan:
 
 
 class BaseSession:
-    """What all sessions share; see Session."""
+    """The common base of all sessions; see Session."""
 
     def __init__(self, target: str = "", graph: Graph | None = None, config: Any = None) -> None:
         _check_target(target)
@@ -92,7 +92,7 @@ class BaseSession:
             config = default_config()
         self._options = configuration.options(config)
         self._asked = asked = configuration.asked(config)
-        # Whether each run has a deadline, or its costs are measured.
+        # Whether every run may have a deadline or measure its costs.
         self._watched = bool(asked.timeout or asked.cost_every)
         self._placement: Placement | None = None
         if not asked.place_pruned:
@@ -124,8 +124,9 @@ class BaseSession:
         return [tracing.listed(device) for device in self._options.devices]
 
     def close(self) -> None:
-        """Release the session's state; a closed session can't run. Steps of other threads that
-        wait or loop are cancelled, others end as if nothing had happened.
+        """Release the session's state; a closed session cannot run.
+
+        Steps of other threads are cancelled if they are blocked or loop; the rest end normally.
         """
         self._closed = True
         self._closed_at = source.capture()
@@ -144,7 +145,7 @@ class BaseSession:
         return resources
 
     def _repr_html_(self) -> str:
-        from headrace._src.session.session_html import session_html  # for notebooks only
+        from headrace._src.session.session_html import session_html  # only notebooks need it
 
         return session_html(self)
 
@@ -161,8 +162,8 @@ class BaseSession:
         options: Any = None,
         run_metadata: Any = None,
     ) -> Any:
-        """Run one step: everything that `fetches` need, given `feed_dict`; return values in the
-        nesting of `fetches`.
+        """Run the operations that `fetches` need, given `feed_dict`; return values in the nesting
+        of `fetches`.
         """
         try:
             key = (type(fetches), *fetches) if isinstance(fetches, _SEQUENCES) else fetches
@@ -192,13 +193,13 @@ class BaseSession:
             else:
                 results = plan.run(values)
         except errors.OpError as error:
-            failed = error.with_traceback(None)  # what is below is ours; the message tells
+            failed = error.with_traceback(None)  # the frames below are ours; the message is enough
         else:
             return plan.rebuild(results)
         raise failed
 
     def _plan_for(self, fetches: Any, feed_dict: dict[Any, Any] | None, key: Any) -> _Plan:
-        """Make the plan for these fetches and feeds, and keep it."""
+        """Return the plan for these fetches and feeds; make and cache it if necessary."""
         if self._closed:
             raise self._closed_error()
         if self._graph.version == 0:
@@ -243,7 +244,7 @@ class BaseSession:
         return Variants(step, options, self._resources, expected, watch)
 
     def _check_placement(self) -> None:
-        """Refuse a graph with an operation for which there is no device, whatever is run of it."""
+        """Raise if an operation of the graph has no device, even if the step does not run it."""
         if self._placement is not None:
             with self._lock:
                 self._placement.extend()
@@ -252,14 +253,14 @@ class BaseSession:
         return configuration.options_for(self._options, self._graph)
 
     def _look_at(self, tensors: Sequence[Tensor]) -> list[Any]:
-        """The values of tensors, as they are in variables where they are: not to be written."""
+        """Return the values of tensors. They may share memory with variables: do not write."""
         plan = self._plan_for(list(tensors), None, None)
         return plan.rebuild(plan.variants.shared().run([]))
 
-    # -- Going on in another process (see session.resuming) ----------------------------------------
+    # -- Resuming in another process (see session.resuming) ----------------------------------------
 
     def _seen_steps(self) -> list[Any]:
-        """The steps that have run: the names of tensors, targets and feeds, and shapes of feeds."""
+        """Return the steps that have run: names of tensors, targets and feeds; shapes of feeds."""
         with self._lock:
             plans = {id(plan.variants): plan for plan in self._plans.values()}.values()
         seen = dict(self._expected)
@@ -268,7 +269,7 @@ class BaseSession:
         return [[*signature, shapes] for signature, shapes in seen.items()]
 
     def _expect_steps(self, steps: Iterable[Any]) -> None:
-        """Take steps as seen that another process has seen."""
+        """Treat steps that another process has run as if this session had run them."""
         for tensors, targets, feeds, shapes in steps:
             known = {tuple(map(tuple, shape)) for shape in shapes}
             self._expected[tuple(tensors), tuple(targets), tuple(feeds)] = sorted(known, key=str)
@@ -297,7 +298,7 @@ class BaseSession:
     def _run_watched(
         self, plan: _Plan, values: list[Any], options: Any, metadata: Any
     ) -> list[Any]:
-        """Run with a deadline or under observation."""
+        """Run a step with a deadline or under observation, and time it for a watch."""
         run = partial(self._run_with, plan, options=options, metadata=metadata)
         watch = plan.variants.watch
         return run(values) if watch is None else timed(run, watch)(values)
@@ -310,7 +311,7 @@ class BaseSession:
         plan.runs += 1
         recorder = tracing.recorder(options, metadata, self._asked.measures(plan.runs))
         executable = plan.variants.choose(values)
-        # From here on: that a step is compiled in this run is not the program's fault.
+        # The deadline starts here: the time to compile the step does not count.
         deadline = time.monotonic() + timeout / 1e3 if timeout else None
         try:
             return self._observed(executable, values, deadline, recorder)
@@ -336,8 +337,9 @@ class BaseSession:
     def make_callable(
         self, fetches: Any, feed_list: Sequence[Any] | None = None, accept_options: bool = False
     ) -> Callable[..., Any]:
-        """Return a function that runs `fetches`; its arguments are the values of `feed_list`, in
-        order.
+        """Return a function that runs `fetches`.
+
+        Its arguments are the values of `feed_list`, in order.
         """
         if feed_list is not None and not isinstance(feed_list, list | tuple):
             raise TypeError("`feed_list` must be a list or tuple.")
@@ -364,8 +366,9 @@ class BaseSession:
     # -- Partial runs ------------------------------------------------------------------------------
 
     def partial_run_setup(self, fetches: Any, feeds: Sequence[Any] | None = None) -> str:
-        """Declare the fetches and feeds of a step that `partial_run` will advance piece by piece;
-        returns its handle.
+        """Declare the fetches and feeds of a step that `partial_run` will run piece by piece.
+
+        Returns the handle of the partial run.
         """
         tensors = [self._feed_tensor(e) for f in feeds or () for e in expand_partial_feed(f)]
         plan = self._plan_for(fetches, dict.fromkeys(tensors), None)
@@ -380,7 +383,7 @@ class BaseSession:
     def partial_run(
         self, handle: str, fetches: Any, feed_dict: dict[Any, Any] | None = None
     ) -> Any:
-        """Feed more of a partial run, and fetch what that allows."""
+        """Feed more values of a partial run, and return the values of `fetches`."""
         if self._closed:
             raise self._closed_error()
         run = self._partial.get(handle)
@@ -402,9 +405,9 @@ class BaseSession:
 
     @staticmethod
     def reset(target: str, containers: Sequence[str] | None = None, config: Any = None) -> None:
-        """Forget the state in named containers of this process (all of them if none is named).
+        """Drop the state in named containers of this process (in all of them by default).
 
-        `config` says how to reach other targets than this process, and those are refused.
+        `config` is ignored: it is for targets other than this process, and those are refused.
         """
         _check_target(target)
         load_plugins()
@@ -414,7 +417,7 @@ class BaseSession:
 
 
 def _signature(wanted: FetchPlan, feeds: Sequence[Tensor]) -> Signature:
-    """A step by the names of what it computes, runs and is fed with."""
+    """Return the names of a step's tensors, targets and feeds."""
     return (
         tuple(t.name for t in wanted.tensors),
         tuple(op.name for op in wanted.targets),
@@ -423,7 +426,7 @@ def _signature(wanted: FetchPlan, feeds: Sequence[Tensor]) -> Signature:
 
 
 def _is_stable(key: Any) -> bool:
-    """Whether equal keys always mean the same plan: every part is a graph element or a name."""
+    """Return whether equal keys always mean the same plan: all parts are elements or names."""
     parts = key[0][1:] if isinstance(key[0], tuple) else key[:1]
     return all(map(_is_element, parts)) and all(map(_is_element, nest.flatten(key[1:])))
 
@@ -451,11 +454,12 @@ def _check_target(target: Any) -> None:
 
 @export("Session")
 class Session(BaseSession):
-    """Runs operations and evaluates tensors of a graph. As a context manager it's the default
-    session, and closes at the end.
+    """A session runs operations and evaluates tensors of a graph.
+
+    As a context manager it is the default session, and it closes at the end.
     """
 
-    _scopes: ExitStack | None = None  # what `with session:` has opened
+    _scopes: ExitStack | None = None  # the contexts that `with session:` has entered
 
     def __enter__(self) -> Session:
         if self._scopes is not None:
@@ -477,13 +481,13 @@ class Session(BaseSession):
 
 @export("InteractiveSession")
 class InteractiveSession(BaseSession):
-    """A session that is the default from its making to its close, for shells and notebooks."""
+    """A session for shells and notebooks, which is the default until it is closed."""
 
-    _active = 0  # how many of the process aren't closed
+    _active = 0  # the number of open ones in this process
 
     def __init__(self, target: str = "", graph: Graph | None = None, config: Any = None) -> None:
         super().__init__(target, graph, config)
-        self._placement = None  # people try things out: only what is run must have a device
+        self._placement = None  # for trying things out: only ops that run need a device
         if InteractiveSession._active:
             warnings.warn(
                 "An interactive session is already active. This can cause out-of-memory errors in "

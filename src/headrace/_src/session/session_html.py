@@ -1,4 +1,4 @@
-"""Sessions as notebooks show them. In: a session. Out: HTML."""
+"""Show a session in a notebook. In: a session. Out: HTML."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST_VARIABLES = 500
 
 
 def session_html(session: BaseSession) -> str:
-    """Whether a session is open, what its graph is, and the variables that have a value in it."""
+    """Return HTML with a session's state, the size of its graph and its initialised variables."""
     facts: list[tuple[str, object]] = []
     if session._closed:
         facts.append(("closed at", source.user_line(session._closed_at) or "an unknown line"))

@@ -1,9 +1,9 @@
-"""Copies of values while training goes on. In: tensors, of a session. Out: arrays that are nobody
-else's, until the next time.
+"""Copy the values of tensors while training continues. In: tensors of a session. Out: arrays that
+belong to the caller until the next snapshot.
 
-The memory of a snapshot is used again for the next: copying into memory that is there takes less
-than half the time of copying into new memory, which the system has to clear first. The arrays lie
-one after the other, without gaps, as they will in a file.
+Snapshots reuse the same memory. Copying into existing memory takes less than half the time of
+copying into new memory, which the system has to clear first. The arrays lie one after the other,
+without gaps, as they will in a file.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ __all__ = ["Snapshots"]
 
 
 class Snapshots:
-    """Snapshots of one list of tensors, one at a time. State: the arrays of the last."""
+    """Snapshots of one list of tensors, one at a time. State: the arrays of the last snapshot."""
 
     def __init__(self) -> None:
         self._arrays: list[np.ndarray] = []
 
     def begin(self, session: BaseSession, tensors: Sequence[Tensor]) -> Snapshot:
-        """The values of `tensors` after one step, not yet copied; valid until the next call."""
+        """Return a snapshot of `tensors`, not copied yet; it is valid until the next call."""
         values = [np.asarray(value) for value in session._look_at(tensors)]
         plain = [value for value in values if not value.dtype.hasobject]
         if list(map(_kind, plain)) != list(map(_kind, self._arrays)):
@@ -39,7 +39,7 @@ class Snapshots:
 
 
 class Snapshot:
-    """Values that are being copied; another thread may use those that are. `arrays`: where to."""
+    """Values that are being copied to `arrays`; another thread may use those already copied."""
 
     def __init__(self, values: Sequence[np.ndarray], arrays: Sequence[np.ndarray]) -> None:
         self.arrays = list(arrays)
@@ -48,7 +48,7 @@ class Snapshot:
         self._whole = False
 
     def copy(self) -> None:
-        """Copy all values, one after the other; until then nobody may change them."""
+        """Copy all values, one after the other; they must not change until this returns."""
         try:
             for array, value, copied in zip(self.arrays, self._values, self._copied, strict=True):
                 if not array.dtype.hasobject:
@@ -61,7 +61,7 @@ class Snapshot:
                 copied.set()
 
     def wait_for(self, number: int) -> None:
-        """Wait until that array is copied."""
+        """Wait until the array with this number is copied."""
         self._copied[number].wait()
         if not self._whole and not self._values:
             raise RuntimeError("the values could not be copied")
@@ -72,7 +72,7 @@ def _kind(value: np.ndarray) -> Any:
 
 
 def _room_for(values: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Arrays like these, one after the other."""
+    """Return uninitialised arrays like these, contiguous in one block of memory."""
     ends = list(accumulate((value.nbytes for value in values), initial=0))
     memory = block(ends[-1])
     return [

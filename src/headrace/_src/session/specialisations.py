@@ -1,10 +1,11 @@
-"""The executables of one plan. In: the values of the feeds. Out: the executable for their shapes.
+"""Choose the executable of a plan. In: the values of the feeds. Out: one for their shapes.
 
-The first run with new shapes specialises the step, up to a limit per plan; past it, and after a
-variable was found to have another shape than was declared, the step runs as it is. Shapes that were
-seen before the program was restarted are `_expected`: they count, and are no news. A step that is
-to be compiled runs on the interpreter until then (see pipeline.tiers): it's in `_waiting` so long,
-and then, as all whose executable won't change any more, in `_settled`.
+The first run with a new shape signature specialises the step, up to a limit per plan. Past the
+limit, and after a variable was found to have another shape than declared, the step runs as it is.
+Shape signatures from before a restart of the program are `_expected`: they count towards the limit,
+and their steps are compiled at once. Other steps are interpreted until they are compiled (see
+pipeline.tiers); until then their executable is in `_waiting`. Executables that no longer change are
+in `_settled`.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Variants:
         self._step = step
         self._options = options
         self._resources = resources
-        # Feeds whose shape a key must tell: of the others it's known, or they have none.
+        # The feeds whose shapes form a key: other feeds have a known shape, or none.
         self._varying = tuple(
             i
             for i, feed in enumerate(step.feeds)
@@ -56,14 +57,14 @@ class Variants:
         self._waiting: dict[Shapes, tuple[Dataflow, Executable]] = {}
         self._as_is: Executable | None = None
         self._shared: Executable | None = None
-        # Operations can be checked, and named, only where they are run one by one.
+        # Numbers are checked per operation, which requires running operations one by one.
         self._limit = 0 if options.check_numerics else options.specialisations
         self._expected = set(expected)
         self._lock = Lock()
         self._compiling = threading.Lock()
 
     def run(self, values: list[Any]) -> list[Any]:
-        """Run one step; the values of its fetches."""
+        """Run one step and return the values of its fetches."""
         key = tuple([values[i].shape for i in self._varying])
         executable = self._settled.get(key)
         if executable is None:
@@ -75,17 +76,17 @@ class Variants:
         return executable.run(values)
 
     def choose(self, values: list[Any]) -> Executable:
-        """The executable for these values."""
+        """Return the executable for these values."""
         key = tuple([values[i].shape for i in self._varying])
         return self._settled.get(key) or self._settle(key, values)
 
     def seen(self) -> set[Shapes]:
-        """The shapes that the step has run with."""
+        """Return the shapes that the step has run with."""
         with self._lock:
             return self._expected | self._settled.keys() | self._waiting.keys()
 
     def as_is(self) -> Executable:
-        """The executable for any values."""
+        """Return the executable for values of any shape."""
         if self._as_is is None:
             program = finish_as_is(self._step, self._options)
             guard = partial(guarded, self._resources) if self._options.check_numerics else None
@@ -93,14 +94,14 @@ class Variants:
         return self._as_is
 
     def shared(self) -> Executable:
-        """The executable whose results may be shared with variables: for looking at them."""
+        """Return the executable whose results may share memory with variables: for reading only."""
         if self._shared is None:
             program = finish_as_is(self._step, self._options)
             self._shared = Executable(program, self._resources, sharing=True)
         return self._shared
 
     def despecialise(self) -> Executable:
-        """From now on run the step as it is; returns the executable that does."""
+        """Run the step as it is from now on; return the executable for that."""
         with self._lock:
             self._limit = 0
             self._settled.clear()
@@ -108,7 +109,7 @@ class Variants:
         return self._fallback("a variable has another shape than was declared")
 
     def _settle(self, key: Shapes, values: list[Any]) -> Executable:
-        """The executable for shapes that have none yet, or one that waits to be compiled."""
+        """Return the executable for shapes that have none yet, or whose step is to be compiled."""
         with self._lock:
             if key in self._settled:
                 return self._settled[key]
@@ -120,7 +121,7 @@ class Variants:
                     return self._fallback(f"it is specialised for {limit} shapes of feeds at most")
                 return self._first(key, values)
         if not self._compiling.acquire(blocking=False):
-            return waiting[1]  # another thread compiles: this step need not wait for it
+            return waiting[1]  # another thread is compiling: do not wait for it
         try:
             executable = self._compiled(waiting[0])
         finally:
@@ -154,7 +155,7 @@ class Variants:
         return executable
 
     def _fallback(self, reason: str) -> Executable:
-        """The executable for any values, in the place of a better one."""
+        """Return the executable for values of any shape, and tell the watch the reason."""
         if self.watch is not None:
             self.watch.runs_as_is(reason)
         return self.as_is()

@@ -1,4 +1,4 @@
-"""What a session can tell about its steps: devices, placement, and RunMetadata."""
+"""Report on sessions and steps: their devices, placement and RunMetadata."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TENSORFLOWS_CPU = 1 << 28  # the memory limit that TensorFlow states for every 
 
 @dataclass(frozen=True, slots=True)
 class DeviceAttributes:
-    """What `Session.list_devices` says about a device."""
+    """The description of a device that `Session.list_devices` returns."""
 
     name: str
     device_type: str
@@ -39,7 +39,7 @@ class DeviceAttributes:
 
 
 def listed(device: Device) -> DeviceAttributes:
-    """What is said about a device of a session."""
+    """Return the description of a device for `Session.list_devices`."""
     limit = _TENSORFLOWS_CPU if device.type == HOST else device.allocator.limit
     return DeviceAttributes(device.name, device.type, limit, device.incarnation)
 
@@ -49,13 +49,13 @@ def _device_of(op: Operation | Node) -> str:
 
 
 def log_placement(step: Dataflow) -> None:
-    """Print where each operation of a prepared step goes."""
+    """Print the device of each operation of a prepared step."""
     for node in step.nodes:
         print(f"{node.name}: ({node.type}): {node.device}", file=sys.stderr)
 
 
 def recorder(options: Any, metadata: Any, costs: bool) -> TraceRecorder | None:
-    """The recorder of a run with these RunOptions, or None; `costs`: the run measures costs."""
+    """Return the recorder of a run, or None without metadata; `costs`: the run measures costs."""
     if metadata is None:
         return None
     times = costs or (options is not None and options.trace_level > 0)
@@ -64,8 +64,8 @@ def recorder(options: Any, metadata: Any, costs: bool) -> TraceRecorder | None:
 
 
 class TraceRecorder:
-    """Fills a RunMetadata: when each operation ran, what it cost, and the client's operations that
-    were run (in a specialised step constants aren't, nor what was found to be needless).
+    """Fill a RunMetadata with the times and costs of operations, and the client's operations that
+    ran. A specialised step does not run constants, nor operations that it does not need.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class TraceRecorder:
             self._events.append((op, start, end, sizes))
 
     def finish(self, program: Program, graph: Graph) -> None:
-        """Write what was seen into the RunMetadata, in place of what it held."""
+        """Replace the contents of the RunMetadata by the recorded events."""
         self._metadata.Clear()
         if self._times:
             self._write_times()
@@ -99,12 +99,12 @@ class TraceRecorder:
 
     @property
     def observes(self) -> bool:
-        """Whether it must see the operations as they run."""
+        """Whether the recorder must be called after each operation."""
         return self._times
 
     def _write_costs(self) -> None:
         graph = self._metadata.cost_graph
-        graph.SetInParent()  # also where nothing had to run, since all was known
+        graph.SetInParent()  # even if no operation ran, since all values were known
         number = {id(op): i for i, (op, *_) in enumerate(self._events)}
         for i, (op, start, end, outputs) in enumerate(self._events):
             node = graph.node.add()

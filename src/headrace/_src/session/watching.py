@@ -1,8 +1,8 @@
-"""Watch what becomes of steps. In: an observer, for tools that run other people's programs. Out: a
-watch of each step that any session of the process prepares, which sees its forms and its runs.
+"""Observe the steps of a program. In: an observer, from a tool that runs other people's programs.
+Out: a watch for each step that any session prepares. The watch sees the step's forms and runs.
 
-State: the observer, one for the process: a program may make its sessions in any thread. Sessions
-ask for it when they prepare a step, so that without one nothing costs anything.
+State: one observer for the process, since a program may make its sessions in any thread. Sessions
+look for it only when they prepare a step, so that a run without an observer has no extra cost.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ __all__ = ["Observer", "StepWatch", "observed_by", "timed", "watch_step"]
 
 
 class StepWatch(Protocol):
-    """What is told of one step, from any thread that runs it."""
+    """The callbacks for one step, called from any thread that runs the step."""
 
     def passed(self, name: str, form: Any) -> None:
-        """A pass has made this form."""
+        """Record the form that a pass has produced."""
         ...
 
     def told(self, node: Node, reason: str) -> None:
-        """A node is not compiled, and why."""
+        """Record that a node is not compiled, and the reason."""
         ...
 
     def runs_as_is(self, reason: str) -> None:
-        """The step, or from now on some of its runs, is interpreted as the graph has it."""
+        """Record that the step, or some of its later runs, is interpreted without optimisation."""
         ...
 
     def ran(self, seconds: float) -> None:
-        """A run of the step is over. An exception ends the program's run of the session."""
+        """Record a finished run. If this raises, so does the program's `Session.run`."""
         ...
 
 
 class Observer(Protocol):
-    """Makes the watches of steps."""
+    """A function that makes the watch of a step."""
 
     def __call__(
         self,
@@ -71,12 +71,12 @@ def watch_step(
     feeds: Sequence[Tensor],
     options: Options,
 ) -> StepWatch | None:
-    """The watch of a step that is about to be prepared; None if nobody observes."""
+    """Return the watch of a step that is about to be prepared, or None without an observer."""
     return None if _observer is None else _observer(fetches, targets, feeds, options)
 
 
 def timed(run: Callable[[list[Any]], list[Any]], watch: StepWatch) -> Any:
-    """A function that runs a step and tells its watch how long that took."""
+    """Wrap a function that runs a step so that it reports its time to the watch."""
 
     def run_timed(values: list[Any]) -> list[Any]:
         began = time.perf_counter()
