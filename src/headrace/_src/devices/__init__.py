@@ -1,4 +1,4 @@
-"""What computes: aligned buffers and the native libraries that kernels may use.
+"""Devices, their memory and state, and the native libraries that kernels may use.
 
-Nothing here knows graphs or operations; modules take and return NumPy arrays.
+Nothing here knows about graphs or operations; modules take and return NumPy arrays.
 """

@@ -1,7 +1,7 @@
-"""Accumulators: gradients of several steps, summed until enough have come. In: gradients, each with
-the step that it's of. Out: their sum or mean, once.
+"""Accumulators: sum gradients of several steps until there are enough. In: gradients, each with its
+step. Out: their sum or mean, once.
 
-A gradient of an earlier step than the accumulator's own is stale and dropped; taking what has come
+A gradient of an earlier step than the accumulator's own is stale and is dropped. Taking the result
 begins the next step. Takers wait in line.
 """
 
@@ -23,9 +23,9 @@ _log = logging.getLogger("headrace")
 
 
 class Accumulator(Waiting):
-    """What both kinds share.
+    """The base of both kinds.
 
-    count: how many gradients have come since the last were taken. step: of whom gradients count.
+    count: the number of gradients since the last `take`. step: the first step that isn't stale.
     """
 
     def __init__(self, name: str, dtype: DType, shape: TensorShape, reduction: str) -> None:
@@ -49,7 +49,7 @@ class Accumulator(Waiting):
         self.attempt(act)
 
     def take(self, required: int) -> Any:
-        """Take what has come, once that is at least `required` gradients."""
+        """Take the result of all gradients, once there are at least `required`."""
         if required <= 0:
             raise InvalidArgumentError(
                 None, None, f"Argument num_required must be positive, but got {required}"
@@ -69,7 +69,7 @@ class Accumulator(Waiting):
         )
 
     def set_step(self, step: int) -> None:
-        """Say what step it is."""
+        """Set the accumulator's step."""
         if step < self.step:
             _log.warning(
                 "Attempt to set current_global_step_ to smaller value: current_global_step_ = %d "
@@ -84,15 +84,15 @@ class Accumulator(Waiting):
         self.attempt(act)
 
     def check(self, gradient: Any) -> None:
-        """Refuse a gradient of the wrong shape."""
+        """Raise InvalidArgumentError if a gradient has the wrong shape."""
         raise NotImplementedError
 
     def include(self, gradient: Any) -> None:
-        """Add a gradient to what there is, with the lock held."""
+        """Add a gradient to the sum, with the lock held."""
         raise NotImplementedError
 
     def result(self) -> Any:
-        """What to return of it all; nothing is left."""
+        """Return the sum or mean of all gradients, and clear it."""
         raise NotImplementedError
 
 
@@ -130,7 +130,7 @@ class DenseAccumulator(Accumulator):
 
 
 class SparseAccumulator(Accumulator):
-    """Sums rows. A row's mean is over those gradients that had it.
+    """Sums rows. The mean of a row is over the gradients that contain it.
 
     A gradient is (row numbers, rows, shape of the whole or None).
     """

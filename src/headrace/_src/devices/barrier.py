@@ -1,9 +1,9 @@
-"""Barrier: tuples whose components come one by one, by key. In: components. Out: tuples that have
-all of them, in the order of the inserts in which their keys first came.
+"""Barrier: tuples whose components arrive one by one, by key. In: components. Out: complete tuples,
+in the order of the inserts that added their keys.
 
 State, behind one lock: the incomplete tuples, with the number of each, and whether new keys are
-refused. Complete ones are in a priority queue, by number. An insert that adds keys uses up one
-number, whatever it adds; an insert that only completes tuples uses none.
+refused. Complete tuples are in a priority queue, by number. An insert that adds keys uses one
+number, however many it adds; an insert that only completes tuples uses none.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class _Ready(PriorityQueueState):
 
 
 class BarrierState:
-    """Collects the components of tuples."""
+    """A barrier, which collects the components of tuples."""
 
     def __init__(
         self, name: str, types: tuple[DType, ...], shapes: tuple[TensorShape, ...]
@@ -77,7 +77,7 @@ class BarrierState:
             complete = [e for k, v in zip(keys, values) if (e := self._add(component, k, v))]
             self._next += adds_keys
             last = self.closed and not self._incomplete
-            # Who takes them may go on in this thread, but never comes back to this barrier.
+            # Waiting takers may continue in this thread, but they never call this barrier again.
             self._ready.enqueue_many(complete)
             if last and not self._ready.closed:
                 self._ready.close(False)
@@ -102,7 +102,7 @@ class BarrierState:
                 )
 
     def _add(self, component: int, key: bytes, value: Any) -> tuple[Any, ...] | None:
-        """Keep a component; returns the tuple if that was its last."""
+        """Store a component; return the tuple if that was its last."""
         found = self._incomplete.get(key)
         if found is None:
             found = self._incomplete[key] = (self._next, {})
@@ -117,8 +117,9 @@ class BarrierState:
     def take(self, count: int, some: bool) -> Any:
         """Take `count` complete tuples.
 
-        Once the barrier is closed, `some` takes the tuples that are complete now, at most `count`;
-        without it, incomplete tuples are waited for. OutOfRangeError if those are too few, or none.
+        If the barrier is closed, `some` takes the tuples that are complete now, at most `count`;
+        without it, the call waits for incomplete tuples, too. Raise OutOfRangeError if those are
+        too few, or none.
         """
         with self._lock:
             if self.closed:
@@ -129,11 +130,11 @@ class BarrierState:
                     there += len(self._incomplete)
                 if there < max(count, 1):
                     raise self._ready.exhausted_error(count, there)
-            # Under the lock, so that no other taker gets what was counted here.
+            # Under the lock, so that no other taker gets the tuples that were counted here.
             return self._ready.dequeue_many(count, some)
 
     def close(self, cancel_pending: bool) -> None:
-        """Refuse new keys, and, if `cancel_pending`, forget the incomplete tuples."""
+        """Refuse new keys and, if `cancel_pending`, drop the incomplete tuples."""
         with self._lock:
             if self.closed and (self._ready.closed or not cancel_pending):
                 raise CancelledError(None, None, f"Barrier '{self.name}' is already closed.")

@@ -1,5 +1,5 @@
-"""Batches. In: elements (tuples of values), or arrays with a row for each. Out: the other of the
-two.
+"""Make batches of elements, and elements of batches. In: elements (tuples of values), or arrays
+with a row for each element. Out: the other form.
 
 Rows are views of the array that they come from; a batch is copied once.
 """
@@ -19,12 +19,12 @@ Sizes = tuple[int | None, ...] | None
 
 
 def own(value: Any) -> Any:
-    """`value` in memory that its giver can't change; what can't change stays as it is."""
+    """Return a copy of `value` that the caller can't change; an immutable value needs none."""
     return value.copy() if isinstance(value, np.ndarray) else value
 
 
 def rows(components: Sequence[Any]) -> list[tuple[Any, ...]]:
-    """The elements of a batch."""
+    """Return the elements of a batch."""
     return list(zip(*map(_rows, components), strict=True))
 
 
@@ -32,16 +32,16 @@ def _rows(batch: np.ndarray) -> list[Any]:
     if batch.ndim > 1:
         return list(own(batch))
     if batch.dtype.kind != "O":
-        return list(batch)  # scalars, and so copies
+        return list(batch)  # scalars, which are copies
     batch = own(batch)
-    return [batch[i, ...] for i in range(len(batch))]  # an array each, not what is in it
+    return [batch[i, ...] for i in range(len(batch))]  # arrays, not the objects in them
 
 
 def stack(
     elements: Sequence[tuple[Any, ...]], types: Sequence[DType], sizes: Sequence[Sizes] | None
 ) -> list[Any]:
-    """The components of elements of equal shapes, each as one array. Without elements, `sizes` say
-    what shape nothing has.
+    """Return the components of elements of equal shapes, each as one array. If there are no
+    elements, `sizes` determine the shapes.
     """
     if not elements:
         assert sizes is not None
@@ -65,7 +65,7 @@ def _stack(values: Sequence[Any], dtype: DType) -> np.ndarray:
     batch = np.empty((len(values), *shape), object)
     for i, value in enumerate(values):
         if isinstance(value, np.ndarray):
-            batch[i, ...] = value  # what is in it, also if it's an array of one
+            batch[i, ...] = value  # copies the contents, even of an array of one
         else:
             batch[i] = value
     return batch
@@ -74,8 +74,8 @@ def _stack(values: Sequence[Any], dtype: DType) -> np.ndarray:
 def pad_together(
     elements: Sequence[tuple[Any, ...]], types: Sequence[DType], sizes: Sequence[Sizes]
 ) -> list[Any]:
-    """The components of elements, each as one array; where a size isn't known it's the largest, and
-    what is shorter is filled up with zeros, or empty strings.
+    """Return the components of elements, each as one array. An unknown size becomes the largest
+    one; shorter values are padded with zeros or empty strings.
     """
     if not elements:
         return stack(elements, types, sizes)

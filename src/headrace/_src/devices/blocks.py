@@ -1,8 +1,8 @@
-"""Blocks of working memory for native code. In: a size. Out: bytes, aligned, or MemoryError.
+"""Allocate working memory for native code. In: a size. Out: aligned bytes, or MemoryError.
 
-Large blocks are mapped on their own: they start at a huge page's boundary and ask for huge pages,
-they go back to the system as soon as they are dropped, and one that the machine could never hold
-is refused here, where Python can still say so, rather than by the system's out-of-memory killer.
+Large blocks are mapped on their own. They start at a huge page's boundary and ask for huge pages,
+and they go back to the system as soon as they are dropped. A block that the machine could never
+hold is refused here by a Python error, before the system's out-of-memory killer ends the process.
 """
 
 import contextlib
@@ -26,20 +26,20 @@ __all__ = ["block", "empty_block", "memory_limit", "working_memory"]
 
 _HUGE_PAGE = 2**21
 _MAPPED_FROM = 2**20
-# Python's default is memory that a forked child shares, which isn't on huge pages either.
+# Python's default is memory that is shared with forked children, and that gets no huge pages.
 _PRIVATE = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if os.name == "posix" else {}
 
 
 def block(size: int) -> np.ndarray:
-    """`size` bytes, not initialised, aligned to a cache line (to a huge page, when large)."""
+    """Return `size` bytes, not initialised, aligned to a cache line (to a huge page, if large)."""
     return empty_block((size,), np.dtype(np.uint8))
 
 
 def empty_block(
     shape: tuple[int, ...], dtype: np.dtype, kind: type[np.ndarray] = np.ndarray
 ) -> np.ndarray:
-    """A row-major array in memory of its own, not initialised: aligned, on huge pages when large.
-    All arrays behind it are of this `kind`, too.
+    """Return a row-major array in memory of its own, not initialised: aligned, and on huge pages if
+    large. All its base arrays are of this `kind`, too.
     """
     size = math.prod(shape) * dtype.itemsize
     if dtype.hasobject or not size:
@@ -52,28 +52,28 @@ def empty_block(
 
 
 def _map(size: int) -> mmap.mmap:
-    """Memory of its own for `size` bytes from any huge page's boundary on."""
+    """Map enough memory for `size` bytes that begin at a huge page's boundary."""
     limit = memory_limit()
     if size > limit:
-        raise MemoryError(f"{size:,} bytes of working memory are more than the {limit:,} there are")
+        raise MemoryError(f"{size:,} bytes of working memory are more than the possible {limit:,}")
     try:
         mapped = mmap.mmap(-1, size + _HUGE_PAGE, **_PRIVATE)
     except (OSError, OverflowError, ValueError) as error:
-        raise MemoryError(f"no {size:,} bytes of working memory: {error}") from None
+        raise MemoryError(f"can't map {size:,} bytes of working memory: {error}") from None
     if hasattr(mmap, "MADV_HUGEPAGE"):
-        with contextlib.suppress(OSError):  # a kernel without huge pages: it works without
+        with contextlib.suppress(OSError):  # huge pages are optional, and some systems lack them
             mapped.madvise(mmap.MADV_HUGEPAGE)
     return mapped
 
 
 def working_memory() -> int:
-    """How many bytes a compiled step should do with: what the settings say, else all there are."""
+    """Return how many bytes a compiled step should need at most: the setting, else the limit."""
     asked = settings().memory_mb
     return memory_limit() if asked is None else asked << 20
 
 
 def memory_limit() -> int:
-    """How much memory this process could have at the very most, in bytes."""
+    """Return the most memory that this process could have, in bytes."""
     allowed = resource.getrlimit(resource.RLIMIT_AS)[0] if resource is not None else -1
     machine = _machine_memory()
     return machine if allowed < 0 else min(machine, allowed)

@@ -3,9 +3,9 @@
 
 A device has a type, which decides the kernels that run on it (`graph.definition`), containers of
 state, an allocator, a compiler (or none), and costs of its links to other devices. Devices belong
-to the process, and sessions use them: a device is made when it is first asked for and stays.
+to the process, and sessions use them. A device is made at the first request and stays.
 
-Further types are registered (`register_device`). Kernels of all types take and return NumPy arrays.
+`register_device` adds further types. Kernels of all types take and return NumPy arrays.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ LOCAL = "/job:localhost/replica:0/task:0"
 
 
 class Link(NamedTuple):
-    """What it costs to send a tensor from one device to another."""
+    """The cost of sending a tensor from one device to another."""
 
     seconds: float  # per tensor
     bytes_per_second: float
 
     def cost(self, size: int) -> float:
-        """The seconds that `size` bytes take."""
+        """Return the seconds that `size` bytes take."""
         return self.seconds + size / self.bytes_per_second
 
 
@@ -48,7 +48,7 @@ BY_REFERENCE = Link(0.0, float("inf"))  # nothing is copied within a process
 
 
 class Containers:
-    """The named containers of a device: what sessions and graphs share, by name."""
+    """The named containers of a device, whose contents sessions and graphs share by name."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -59,7 +59,7 @@ class Containers:
             return self._found.setdefault(name, {})
 
     def clear(self, names: list[str] | None = None) -> None:
-        """Forget these containers with all that is in them, or all containers."""
+        """Drop these containers with their contents, or all containers."""
         with self._lock:
             for name in list(self._found) if names is None else names:
                 self._found.pop(name, None)
@@ -68,8 +68,8 @@ class Containers:
 class Device:
     """One device of this process.
 
-    compiler: what turns regions of a step into code for this device ("llvm"), or None: then each of
-    its operations is run by a kernel. links: costs of sending to other devices, by their names.
+    compiler: the one that turns regions of a step into code for this device ("llvm"), or None if
+    a kernel runs each operation. links: costs of sending to other devices, by their names.
     """
 
     compiler: str | None = None
@@ -86,7 +86,7 @@ class Device:
         self.links: dict[str, Link] = {}
 
     def link_to(self, other: Device) -> Link:
-        """The cost of sending a tensor to another device."""
+        """Return the cost of sending a tensor to another device."""
         return self.links.get(other.name, BY_REFERENCE)
 
     def __repr__(self) -> str:
@@ -94,14 +94,14 @@ class Device:
 
 
 class Cpu(Device):
-    """The processor of this machine, or a share of it: all of them use the process's threads."""
+    """The processor of this machine, or a share of it. All CPUs use the process's threads."""
 
     compiler = "llvm"
 
 
 class _Type(NamedTuple):
     make: Callable[[str], Device]
-    count: int  # how many of it a session has unless its ConfigProto says otherwise
+    count: int  # of devices in a session, unless its ConfigProto says otherwise
 
 
 _types: dict[str, _Type] = {"CPU": _Type(Cpu, 1)}
@@ -112,27 +112,28 @@ _lock = Lock()
 def register_device(
     device_type: str, make: Callable[[str], Device] = Device, count: int = 1
 ) -> None:
-    """Make a type of device known. Sessions that are made from now on have `count` devices of it
+    """Register a type of device. Sessions that are made from now on have `count` devices of it
     (ConfigProto's device_count may ask for another number), after those of earlier types.
 
     make: called with a device's full name; a subclass of Device, or a function that returns one.
     """
     if device_type in _types:
         raise ValueError(f"device type {device_type} is registered twice")
-    DeviceSpec(device_type=device_type)  # refuses what is no name
+    DeviceSpec(device_type=device_type)  # raises if the type is not a valid name
     if count < 0:
         raise ValueError(f"count must be at least 0, not {count}")
     _types[device_type] = _Type(make, count)
 
 
 def device_types() -> list[str]:
-    """The types of devices that are known."""
+    """Return the registered types of devices."""
     return list(_types)
 
 
 def local_devices(counts: Mapping[str, int] | None = None) -> tuple[Device, ...]:
-    """The devices of a session, the preferred ones first. counts: how many of each type (a CPU
-    there always is).
+    """Return the devices of a session, the preferred ones first.
+
+    counts: how many devices of each type. A session has at least one CPU.
     """
     counts = counts or {}
     found = []
@@ -144,7 +145,7 @@ def local_devices(counts: Mapping[str, int] | None = None) -> tuple[Device, ...]
 
 
 def find_device(name: str) -> Device:
-    """The device of a full name."""
+    """Return the device with this full name; make it at the first request."""
     found = _devices.get(name)
     if found is None:
         device_type = str(DeviceSpec.from_string(name).device_type)
@@ -158,6 +159,6 @@ def find_device(name: str) -> Device:
 
 
 def known_devices() -> list[Device]:
-    """All devices that were asked for so far."""
+    """Return all devices that were requested so far."""
     with _lock:
         return list(_devices.values())

@@ -1,9 +1,9 @@
-"""The gate that threads which fill queues pass before each step. In: threads. Out: moments at which
-none of them is amid a step.
+"""The gate that queue-filling threads pass before each step. In: threads. Out: moments at which
+none of them is in the middle of a step.
 
-A saved queue, its producer's generator and its count of epochs only belong together if no step is
-under way between them. A producer whose step waits for room in a queue is no harm: what it waits
-with is saved with the queue.
+A saved queue, its producer's generator and its count of epochs are only consistent if no step runs
+while they are saved. A producer whose step waits for room in a queue does no harm: the elements
+that it is adding are saved with the queue.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from headrace._src.core.locks import RLock
 
 __all__ = ["Gate"]
 
-_LOOK = 1e-3  # seconds between two looks at the threads inside
+_LOOK = 1e-3  # seconds between two checks of the threads inside
 
 
 class Gate:
-    """Used in a with-block around a step. State: who is inside, and whether it's shut."""
+    """A context manager around a step. State: the threads inside, and whether the gate is shut."""
 
     def __init__(self) -> None:
         self._lock = RLock()
@@ -44,8 +44,8 @@ class Gate:
 
     @contextmanager
     def shut(self, asleep: Callable[[], Collection[int]], patience: float) -> Iterator[bool]:
-        """Let nobody in, and wait until all who are inside are `asleep`; whether that came to pass
-        within `patience` seconds.
+        """Close the gate and wait until every thread inside is `asleep`; yield whether that
+        succeeded within `patience` seconds.
         """
         until = time.monotonic() + patience
         with self._lock:

@@ -1,7 +1,7 @@
-"""Mutex: one at a time. In: a request. Out: a lock, now or later.
+"""Mutex: mutual exclusion between steps. In: a request. Out: a lock, now or later.
 
-A lock is given back when it's released, or when nobody holds it any more: a step that fails between
-the two leaves the mutex free.
+A lock is given back when it's released, or when the last reference to it is gone: a step that fails
+while it holds the lock leaves the mutex free.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["Mutex", "MutexLock"]
 
 
 class MutexLock:
-    """The right to be the only one. `release` may be called again, and does nothing then."""
+    """Exclusive ownership of a mutex. A second call of `release` does nothing."""
 
     __slots__ = ("__weakref__", "_free")
 
@@ -27,7 +27,7 @@ class MutexLock:
 
 
 class Mutex(Waiting):
-    """A mutex whose waiters are served in their order."""
+    """A mutex that serves its waiters in order of arrival."""
 
     def __init__(self, name: str) -> None:
         super().__init__(in_order=True)
@@ -35,7 +35,7 @@ class Mutex(Waiting):
         self._held = False
 
     def acquire(self) -> Any:
-        """Return a MutexLock, once nobody else has one."""
+        """Return a MutexLock, or a Pending for it while another one is held."""
 
         def act() -> MutexLock:
             self._held = True

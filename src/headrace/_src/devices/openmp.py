@@ -1,11 +1,12 @@
-"""GNU OpenMP's runtime: oneDNN's threads. In: settings. Out: the library, how many threads.
+"""Load GNU OpenMP's runtime, whose threads oneDNN uses. In: settings. Out: the library, and the
+number of threads.
 
-It's loaded at the first use, never at import, with a limit on how long its waiting threads spin.
-Compiled clusters have helpers of their own (`compile/run/helper_threads.py`), as many as OpenMP may
-have, which sleep while oneDNN works: nobody waits for a helper that the system doesn't let run, but
-all wait for such a thread of OpenMP's.
+The library is loaded at the first use, never at import, with a limit on how long its waiting
+threads spin. Compiled clusters have as many helpers of their own
+(`compile/run/helper_threads.py`), which sleep while oneDNN works. A cluster doesn't wait for a
+helper that the system hasn't scheduled, but an OpenMP team waits for each of its threads.
 
-State: `_threads`, the number asked for before the first use; `_forked`, whether this process is
+State: `_threads`, the number requested before the first use; `_forked`, whether this process is
 the child of one that had loaded the library. Invariant: such a child never enters a parallel
 region: libgomp's threads do not survive the fork, and the child would wait for them forever.
 """
@@ -29,11 +30,11 @@ __all__ = [
     "why_not",
 ]
 
-# Waiting threads of GNU OpenMP spin before they sleep. Its default spins so long that two busy
-# processes on one machine slow each other down by an order of magnitude: a thread that spins keeps
-# the system from running the one that it waits for in its place. 1,000 rounds bridge the gap
-# between two kernels as 5,000 do. When clusters ran on OpenMP's threads, a step of the MLP of
-# bench/training.py took 2.3 times as long beside one busy process, and 3.2 times with 5,000 rounds.
+# Waiting threads of GNU OpenMP spin before they sleep. By default they spin so long that two busy
+# processes on one machine slow each other down by an order of magnitude: a spinning thread occupies
+# the core that the thread it waits for needs. 1,000 rounds bridge the gap between two kernels as
+# well as 5,000 do. Measured with clusters on OpenMP's threads, beside one busy process: a step of
+# the MLP of bench/training.py takes 2.3 times as long, and 3.2 times with 5,000 rounds.
 _SPIN_COUNT = "1000"
 _NAME = "libgomp.so.1"
 
@@ -44,8 +45,8 @@ _forked = False
 
 @contextlib.contextmanager
 def environment() -> Iterator[None]:
-    """Limit spinning while libgomp loads (it reads its variables then), unless the user chose."""
-    # These variables are libgomp's own, not ours: core's settings do not know them.
+    """Limit spinning while libgomp loads and reads its variables, unless the user has set them."""
+    # These variables are libgomp's own, not ours, so they are not among core's settings.
     if "GOMP_SPINCOUNT" in os.environ or "OMP_WAIT_POLICY" in os.environ:
         yield
         return
@@ -69,22 +70,22 @@ def _load() -> ctypes.CDLL | str:
 
 
 def library() -> ctypes.CDLL | None:
-    """The loaded library; None where there is none, or where it must not be used any more."""
+    """Return the loaded library; None if there is none or it must no longer be used."""
     outcome = _load()
     return None if _forked or isinstance(outcome, str) else outcome
 
 
 def why_not() -> str | None:
-    """None when teams of threads can be used in this process, else the reason in one line."""
+    """Return None if this process can use teams of threads, else the reason in one line."""
     if _forked:
-        return "OpenMP was loaded before this process was forked, and cannot follow"
+        return "OpenMP was loaded before this process was forked, and its threads are lost"
     outcome = _load()
     return outcome if isinstance(outcome, str) else None
 
 
 def request_threads(count: int) -> None:
-    """Let kernels use `count` threads. The first request before the first use counts: kernels and
-    primitives keep memory for as many threads as there were when they were made.
+    """Let kernels use `count` threads. Only the first request counts, and only before the first
+    use, because kernels and primitives have memory for the number of threads at their creation.
     """
     global _threads
     if not _loaded and _threads is None:
@@ -92,8 +93,8 @@ def request_threads(count: int) -> None:
 
 
 def thread_count() -> int:
-    """How many threads a kernel may use: HEADRACE_NUM_THREADS, or what was requested, or as many as
-    OMP_NUM_THREADS allows of the cores that this process may use.
+    """Return how many threads a kernel may use: HEADRACE_NUM_THREADS, else the requested number,
+    else as many as OMP_NUM_THREADS allows of the cores that this process may use.
     """
     openmp = library()
     if openmp is None:
@@ -103,12 +104,12 @@ def thread_count() -> int:
 
 
 def is_passive() -> bool:
-    """Whether the user wants waiting threads to sleep at once."""
+    """Return whether the user wants waiting threads to sleep at once."""
     return os.environ.get("OMP_WAIT_POLICY", "").strip().lower() == "passive"
 
 
 def forked() -> bool:
-    """Whether this process is a fork of one that used OpenMP: it has a team of one."""
+    """Return whether this process is a fork of one that used OpenMP, and so has a team of one."""
     return _forked
 
 

@@ -1,9 +1,9 @@
-"""Pending: a result that a kernel promises. In: a value or an error, later. Out: a call back.
+"""Pending: a result that a kernel promises. In: a value or an error, later. Out: a callback.
 
-A kernel that has to wait (Effect.BLOCKS) returns a Pending at once and holds no thread. Whoever can
-fulfil it later, in whatever thread, first *claims* it and then gives it a value; from the claim on
-nothing else can end it, so what was taken from a queue for it is never lost. A step that is
-cancelled ends its Pendings unless they are claimed, and their owners forget them.
+A kernel that is blocked (Effect.BLOCKS) returns a Pending at once and occupies no thread. The code
+that can fulfil it later, in any thread, first *claims* it and then gives it a value. After the
+claim nothing else can end it, so that an element taken from a queue for it is never lost. A step
+that is cancelled ends its Pendings unless they are claimed, and their owners drop them.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from headrace._src.core.locks import Lock
 
 __all__ = ["Pending"]
 
-_lock = Lock()  # held for a few instructions only: one for all is enough
+_lock = Lock()  # held for a few instructions only, so one for all is enough
 
 
 class Pending:
-    """A result that will come, or an error.
+    """A value that will be available later, or an error.
 
-    what: what is waited for, for people: "an element of queue 'q' (3 of 32 are there)"
+    what: the reason for waiting, for messages: "an element of queue 'q' (3 of 32 are there)"
     forget: called when the Pending was cancelled, so that its owner drops it
     """
 
     __slots__ = ("_claimed", "_error", "_forget", "_over", "_then", "_value", "_what")
 
-    works = False  # whether a thread works for it, rather than that it waits for an event
+    works = False  # whether a thread computes the result; else it comes with an event
 
     def __init__(
         self, what: str | Callable[[], str], forget: Callable[[Pending], None] | None = None
@@ -45,21 +45,21 @@ class Pending:
         return self._what if isinstance(self._what, str) else self._what()
 
     def claim(self) -> bool:
-        """Reserve the right to end it; False if someone else has."""
+        """Reserve the right to end the Pending; return False if it is already reserved."""
         with _lock:
             claimed, self._claimed = self._claimed, True
         return not claimed
 
     def complete(self, value: Any) -> None:
-        """Give the value; after a claim. What is called back runs in this thread."""
+        """Set the value, after a claim. The callback runs in this thread."""
         self._end(value, None)
 
     def fail(self, error: BaseException) -> None:
-        """Give an error instead of a value; after a claim."""
+        """Set an error instead of a value, after a claim."""
         self._end(None, error)
 
     def cancel(self, error: BaseException) -> bool:
-        """End it with an error unless it's claimed; returns whether that was so."""
+        """End the Pending with an error unless it's claimed; return whether this call ended it."""
         if not self.claim():
             return False
         if self._forget is not None:
@@ -68,7 +68,7 @@ class Pending:
         return True
 
     def then(self, call: Callable[[Pending], None]) -> None:
-        """Call `call(self)` once it's over: now, or in the thread that ends it."""
+        """Call `call(self)` once the Pending has ended: now, or in the thread that ends it."""
         with _lock:
             over = self._over
             if not over:
@@ -77,10 +77,10 @@ class Pending:
             call(self)
 
     def join(self) -> None:
-        """Wait for the thread that works for it, if there is one."""
+        """Wait for the thread that computes the result, if there is one."""
 
     def result(self) -> Any:
-        """The value, or raise the error; once it's over."""
+        """Return the value or raise the error, once the Pending has ended."""
         assert self._over
         if self._error is not None:
             raise self._error

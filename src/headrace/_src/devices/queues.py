@@ -1,13 +1,13 @@
 """Queues of tuples, through which steps wait for each other. In: elements. Out: elements, or
 Pendings.
 
-An element is a tuple with one value per component. What can't be done at once becomes a waiter (a
-Pending); waiters are served in the order in which they came, those that add and those that take in
-two lines. The first in the line of takers gets its elements as they come, so that it may ask for
-more than the queue can hold; if it's cancelled, or the queue is closed too early, they go back.
+An element is a tuple with one value per component. A call that is blocked becomes a waiter (a
+Pending). Enqueues and dequeues wait in two lines, each of which is served in order of arrival. The
+first dequeue in its line gets its elements as they come, so that it may ask for more than the queue
+can hold; if it's cancelled, or the queue is closed too early, they go back.
 
 State, behind one lock: the elements, whether the queue is closed, the two lines. Waiters are ended
-after the lock is released, since whoever waited may go on in this very thread.
+after the lock is released, since their steps may continue in the same thread.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ __all__ = [
 
 Element = tuple[Any, ...]
 
-# What became of a waiter that was tried: it's over, it got further, or nothing could be done.
+# The result of `advance`: the waiter has ended, has made progress, or could do nothing.
 _OVER, _FURTHER, _STUCK = range(3)
 
 
 class _Waiter(Pending):
-    """Someone in a queue's line. `outcome` is an error, or what `value` makes the result from."""
+    """A waiter in a queue's line. `outcome` is its error, if it has failed."""
 
     __slots__ = ("outcome", "queue")
 
@@ -56,19 +56,19 @@ class _Waiter(Pending):
         self.outcome: Any = None
 
     def wish(self) -> str:
-        """What it waits for, for people."""
+        """Return what the waiter waits for, as text for messages."""
         raise NotImplementedError
 
     def advance(self, ended: list[_Waiter]) -> int:
-        """Do what can be done now, with the queue's lock held; join `ended` when that was all."""
+        """Do what is possible now, with the queue's lock held; join `ended` when that was all."""
         raise NotImplementedError
 
     def value(self) -> Any:
-        """What the kernel returns, made from the outcome."""
+        """Return the kernel's result."""
         return None
 
     def end(self, outcome: Any, ended: list[_Waiter]) -> int:
-        """Be over with this outcome, unless cancelled meanwhile."""
+        """End the waiter with this outcome, unless it was cancelled meanwhile."""
         if self.claim():
             self.outcome = outcome
             ended.append(self)
@@ -87,7 +87,7 @@ class _Waiter(Pending):
             self.complete(value)
 
     def answer(self) -> Any:
-        """What a kernel returns now: the result, or else itself, a Pending."""
+        """Return the kernel's result now, or else the waiter itself, a Pending."""
         return self.result() if self._over else self
 
     def cancel(self, error: BaseException) -> bool:
@@ -97,7 +97,7 @@ class _Waiter(Pending):
 
 
 class _Enqueue(_Waiter):
-    """Adds elements, as there is room."""
+    """Adds elements as soon as there is room for them."""
 
     __slots__ = ("elements", "position")
 
@@ -129,8 +129,8 @@ class _Enqueue(_Waiter):
 
 
 class _Dequeue(_Waiter):
-    """Takes elements: exactly `lacking`, or after the last enqueue as many as there are if `some`
-    will do. `shape` makes the kernel's result from the elements.
+    """Takes exactly `lacking` elements; with `some`, it takes the rest if the queue is closed with
+    fewer. `shape` makes the kernel's result from the elements.
     """
 
     __slots__ = ("lacking", "shape", "some", "taken")
@@ -206,10 +206,10 @@ class _Close(_Waiter):
 
 
 class Queue(Resumable):
-    """A queue whose kind says in what order elements leave it.
+    """The base of all queues; subclasses decide in what order elements leave.
 
-    types: of the components. shapes: of them, None if nothing is known. capacity: the most elements
-    that it holds; -1 for no limit.
+    types: of the components. shapes: of the components, None if unknown. capacity: the most
+    elements that the queue holds; -1 for no limit.
     """
 
     kind: str
@@ -230,15 +230,15 @@ class Queue(Resumable):
         self.capacity = sys.maxsize if capacity < 0 else capacity
         self.closed = False
         self._lock = Lock()
-        self.failure: BaseException | None = None  # of what filled it: why no more elements come
+        self.failure: BaseException | None = None  # of the producer: why no more elements come
         self._adding: OrderedDict[Pending, _Waiter] = OrderedDict()
-        self._resumed: list[_Waiter] = []  # those for which nobody waits any more
+        self._resumed: list[_Waiter] = []  # restored waiters, for which no step waits
         self._taking: OrderedDict[Pending, _Waiter] = OrderedDict()
 
-    # -- What kinds differ in; all with the lock held ---------------------------------------------
+    # -- Differences between kinds; called with the lock held --------------------------------------
 
     def put(self, elements: Iterable[Element]) -> None:
-        """Add elements; there is room."""
+        """Add elements, for which there is room."""
         self.elements.extend(elements)
 
     def take(self, count: int) -> list[Element]:
@@ -250,18 +250,18 @@ class Queue(Resumable):
         raise NotImplementedError
 
     def available(self) -> int:
-        """How many elements may be taken."""
+        """Return how many elements may be taken."""
         return len(self.elements)
 
     def in_order(self) -> list[Element]:
-        """The elements, such that putting them in this order makes an equal queue."""
+        """Return the elements in an order in which `put` makes an equal queue of them."""
         return list(self.elements)
 
     def batch(self, elements: list[Element]) -> list[Any]:
-        """The components of several elements, each as one array; without the lock."""
+        """Return the components of several elements, each as one array. This needs no lock."""
         return stack(elements, self.types, self.sizes)
 
-    # -- For everybody -----------------------------------------------------------------------------
+    # -- Operations --------------------------------------------------------------------------------
 
     def enqueue(self, element: Element) -> Any:
         """Add an element."""
@@ -278,7 +278,7 @@ class Queue(Resumable):
         return waiter.answer() if waiter is not None else None
 
     def enqueue_many(self, elements: Sequence[Element]) -> Any:
-        """Add elements in order, as there is room."""
+        """Add elements in order, as soon as there is room for them."""
         if not elements:
             return None
         waiter = _Enqueue(self, elements)
@@ -303,7 +303,7 @@ class Queue(Resumable):
         return waiter.answer() if waiter is not None else element
 
     def dequeue_many(self, count: int, some: bool = False) -> Any:
-        """Take `count` elements as one batch; when no more will come, fewer if `some` will do."""
+        """Take `count` elements as one batch; with `some`, fewer if the queue is closed."""
         if self.shapes is None:
             raise InvalidArgumentError(
                 None,
@@ -320,7 +320,7 @@ class Queue(Resumable):
         return waiter.answer()
 
     def close(self, cancel_pending: bool) -> Any:
-        """Let nothing more in: after the enqueues that wait, or cancelling them."""
+        """Close the queue: after the waiting enqueues, or at once, and cancel them."""
         waiter = None
         with self._lock:
             if cancel_pending:
@@ -338,15 +338,15 @@ class Queue(Resumable):
         return waiter.answer() if waiter is not None else None
 
     def size(self) -> int:
-        """How many elements it holds."""
+        """Return how many elements the queue holds."""
         return len(self.elements)
 
-    # -- Going on in another process ---------------------------------------------------------------
+    # -- Resuming in another process ---------------------------------------------------------------
 
     def saved(self) -> dict[str, np.ndarray]:
-        """The elements, those that wait for room, and whether it's closed or is to be."""
+        """Return the elements, those that wait for room, and whether it is or will be closed."""
         with self._lock:
-            # What the first taker has got so far is as good as there.
+            # The elements that a waiting dequeue has got so far still belong to the queue.
             taken = [e for w in self._taking.values() if isinstance(w, _Dequeue) for e in w.taken]
             elements, waiting, closed = [*taken, *self.in_order()], [], self.closed
             for waiter in self._adding.values():
@@ -359,7 +359,7 @@ class Queue(Resumable):
         return found | {"closed": np.array(closed)}
 
     def resume(self, saved: Mapping[str, np.ndarray]) -> None:
-        """Hold what was saved, and let what waited for room wait again, before all others."""
+        """Restore the saved elements. Those that waited for room wait again, before all others."""
 
         def part(name: str) -> list[Element]:
             start = f"{name}/"
@@ -378,10 +378,10 @@ class Queue(Resumable):
             ended = self._serve()
         _tell(ended)
 
-    # -- Inside ------------------------------------------------------------------------------------
+    # -- Internals ---------------------------------------------------------------------------------
 
     def forget(self, pending: Pending) -> None:
-        """Drop a waiter that was cancelled; others may go on now."""
+        """Drop a cancelled waiter; others may proceed now."""
         with self._lock:
             line = self._taking if isinstance(pending, _Dequeue) else self._adding
             if line.pop(pending, None) is None:
@@ -402,7 +402,7 @@ class Queue(Resumable):
         return self._explained(OutOfRangeError(None, None, message))
 
     def _explained(self, error: OpError) -> OpError:
-        """Add to an error why the queue was closed, if its producer failed."""
+        """Add the producer's failure, if there is one, to an error."""
         if self.failure is not None:
             first, *rest = str(self.failure).splitlines() or [""]
             error.add_detail(f"its producer failed: {type(self.failure).__name__}: {first}")
@@ -419,7 +419,7 @@ class Queue(Resumable):
         return self._serve() if len(line) == 1 else []
 
     def _serve(self) -> list[_Waiter]:
-        """Let both lines get as far as they can; returns who is done."""
+        """Serve both lines as far as possible; return the waiters that have ended."""
         ended: list[_Waiter] = []
         changed = True
         while changed:
@@ -429,7 +429,7 @@ class Queue(Resumable):
 
 
 def _advance(line: OrderedDict[Pending, _Waiter], ended: list[_Waiter]) -> bool:
-    """Serve a line from its head on; whether anything changed."""
+    """Serve a line from its head on; return whether anything changed."""
     changed = False
     while line:
         state = next(iter(line)).advance(ended)  # type: ignore[attr-defined]
@@ -468,7 +468,7 @@ class FIFOQueueState(Queue):
 
 
 class PaddingFIFOQueueState(FIFOQueueState):
-    """First in, first out; components may have unknown sizes, which a batch fills with zeros."""
+    """First in, first out. Sizes may be unknown; a batch pads shorter components with zeros."""
 
     kind = "PaddingFIFOQueue"
 
@@ -478,9 +478,9 @@ class PaddingFIFOQueueState(FIFOQueueState):
 
 
 class RandomShuffleQueueState(Queue):
-    """Random elements leave first; at least `keep` stay until the queue is closed.
+    """Elements leave in random order; at least `keep` stay until the queue is closed.
 
-    draws: `draws.next()` gives random integers in [0, 2^32). seeds: what it was made from.
+    draws: `draws.next()` returns random integers in [0, 2^32). seeds: the seeds of `draws`.
     """
 
     kind = "RandomShuffleQueue"
@@ -520,7 +520,7 @@ class RandomShuffleQueueState(Queue):
 
 
 class PriorityQueueState(Queue):
-    """The smallest first component leaves first; of equal ones, the one that came first."""
+    """The element with the smallest first component leaves first; among equals, the oldest."""
 
     kind = "PriorityQueue"
 
@@ -541,6 +541,6 @@ class PriorityQueueState(Queue):
         return [heapq.heappop(self.elements)[2] for _ in range(count)]
 
     def give_back(self, elements: list[Element]) -> None:
-        # They were before all their equals, and are again.
+        # They were ahead of all equal elements, and must be again.
         for element in reversed(elements):
             heapq.heappush(self.elements, (int(element[0]), next(self._returns), element))

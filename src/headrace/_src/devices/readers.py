@@ -1,12 +1,11 @@
-"""Readers: files whose names come from a queue, record by record. In: a queue. Out: records, or
-Pendings.
+"""Readers: read files whose names come from a queue, record by record. In: a queue. Out: records,
+or Pendings.
 
-A reader has one file under way and asks the queue for another when it has ended; who reads while
-somebody else does waits for their turn. What was taken for a read that is cancelled meanwhile is
-the next one's.
+A reader reads one file at a time and asks the queue for another at the end of the file. Concurrent
+reads take turns. If a read is cancelled, the records that it has taken go to the next read.
 
-State: the file's name, its records that are still to come, those that were given back; how many
-files were begun and ended, and how many records were given.
+State: the file's name, its remaining records, the records that were given back; how many files were
+begun and ended, and how many records were returned.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ Record = tuple[bytes, bytes]  # key and value
 
 
 class _Reading(Pending):
-    """A read: its turn first, then files from the queue until one has a record. `shape` makes the
-    kernel's result from the records.
+    """A read: wait for its turn, then take files from the queue until one has a record. `shape`
+    makes the kernel's result from the records.
     """
 
     __slots__ = ("_count", "_inner", "_queue", "_reader", "_shape", "_turn")
@@ -50,11 +49,11 @@ class _Reading(Pending):
         self._go_on(reader.turns.acquire(), self._begin)
 
     def answer(self) -> Any:
-        """What a kernel returns now: the records, or else itself, a Pending."""
+        """Return the kernel's result now: the records, or else the read itself, a Pending."""
         return self.result() if self._over else self
 
     def _go_on(self, found: Any, then: Callable[[Any], None]) -> None:
-        """Call `then` with what was found: now, or once it is there."""
+        """Call `then` with the value found: now, or once the Pending found has ended."""
         if isinstance(found, Pending):
             self._inner = found
             found.then(partial(self._waited, then))
@@ -96,7 +95,7 @@ class _Reading(Pending):
             self._leave(CancelledError(None, None, "Read operation was cancelled"))
 
     def _leave(self, outcome: Any) -> None:
-        """End, and let the next one have its turn."""
+        """End this read and let the next one have its turn."""
         is_first = self.claim()
         if not is_first and isinstance(outcome, list):
             self._reader.give_back(outcome)
@@ -115,10 +114,10 @@ class _Reading(Pending):
 
 
 class Reader(Resumable):
-    """A reader whose kind says what the records of a file are.
+    """A reader of one kind of records.
 
-    records: from a file's name to its records. is_whole: whether a file is one record. Then it ends
-    with it, so that what was read is all the state, and a graph may save and restore it.
+    records: returns the records of the file of a given name. is_whole: whether a file is one
+    record. No file is then open between reads, so that a graph may save and restore the state.
     """
 
     def __init__(
@@ -139,27 +138,27 @@ class Reader(Resumable):
         return f"{self.kind} '{self.name}'"
 
     def reset(self) -> None:
-        """Be as if nothing had been read; the file under way is let go."""
+        """Return to the initial state and drop the current file."""
         self._file = b""
         self._left: Iterator[Record] | None = None
         self._given_back: list[Record] = []
-        self._taken = 0  # of the file
+        self._taken = 0  # records of the file
         self.started = self.finished = self.produced = 0
 
-    # -- Reading: with one's turn ------------------------------------------------------------------
+    # -- Reading, during a turn --------------------------------------------------------------------
 
     def read(self, queue: Queue, count: int, shape: Callable[[list[Record]], Any]) -> Any:
-        """Return `shape` of up to `count` records, all of one file."""
+        """Return `shape` of up to `count` records, all of one file, or a Pending."""
         return _Reading(self, queue, count, shape).answer() if count else shape([])
 
     def begin(self, element: tuple[Any, ...]) -> None:
-        """Take on the file whose name a queue gave."""
+        """Begin the file whose name is the queue's element."""
         (value,) = element
         if np.ndim(value):
             raise InvalidArgumentError(
                 None,
                 None,
-                f"the queue gave {np.size(value)} file names at once to {self}: it has to give one",
+                f"the queue gave {np.size(value)} file names at once to {self}: it must give one",
             )
         self._open(np.asarray(value, object).item())
         self.started += 1
@@ -169,7 +168,7 @@ class Reader(Resumable):
         self._left = self._records(file.decode(errors="surrogateescape"))
 
     def take(self, count: int) -> list[Record]:
-        """Up to `count` more records of the file; none if it has ended."""
+        """Return up to `count` more records of the file; none if it has ended."""
         found, self._given_back = self._given_back[:count], self._given_back[count:]
         if self._left is None:
             self._file = self._file if found else b""
@@ -199,7 +198,7 @@ class Reader(Resumable):
     # -- State, as a graph saves it ----------------------------------------------------------------
 
     def serialize(self) -> bytes:
-        """The state as bytes, TensorFlow's."""
+        """Return the state as bytes in TensorFlow's format."""
         self._check_is_whole("SerializeState")
         found: Any = proto.ReaderBaseState(
             work_started=self.started,
@@ -210,7 +209,7 @@ class Reader(Resumable):
         return found.SerializeToString()
 
     def restore(self, state: bytes) -> None:
-        """Go on from what `serialize` returned."""
+        """Restore the state that `serialize` returned."""
         self._check_is_whole("RestoreState")
         try:
             found: Any = proto.ReaderBaseState.FromString(state)
@@ -261,6 +260,6 @@ class Reader(Resumable):
 
 
 def _failing(error: Exception) -> Iterator[Record]:
-    """Records of which the next one can't be read."""
+    """Return an iterator that raises this error at the next record."""
     raise error
     yield

@@ -1,9 +1,9 @@
-"""Rendezvous: where the partitions of a step hand tensors to each other. In: values, under keys.
-Out: a Pending for each key that is asked for.
+"""Rendezvous: the place where the partitions of a step hand tensors to each other. In: values, by
+key. Out: a Pending for each key that is requested.
 
-Each key is sent once and received once, in any order: a value waits for its receiver, a receiver
+Each key is sent once and received once, in any order: a value waits for its receiver, or a receiver
 for its value. A dead tensor is a value like any other. An error can be sent in place of a value.
-`abort` ends the step: all receivers that wait get its error, and so does every later call.
+`abort` ends the step: all waiting receivers get its error, and every later call raises it.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ __all__ = ["Key", "Rendezvous"]
 
 
 class Key(NamedTuple):
-    """What is sent: which tensor, from which device to which, in which iteration of which frame.
-    The incarnation tells a device from its successor after a restart.
+    """The identity of a tensor that is sent between two devices, in one iteration of one frame.
+    The incarnation tells the sender from its successor after a restart.
     """
 
     sender: str
@@ -35,33 +35,33 @@ class Key(NamedTuple):
 
 
 class _Sent(NamedTuple):
-    """What was sent for a key: a value, or an error in its place."""
+    """A value that was sent for a key, or an error in its place."""
 
     value: Any
     error: BaseException | None = None
 
 
 class Rendezvous:
-    """The tensors of one step that are on their way. Every method may be called by any thread."""
+    """The tensors of one step that are in transit. Any thread may call any method."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._sent: dict[Key, _Sent] = {}
         self._receivers: dict[Key, Pending] = {}
-        self._over: set[Key] = set()  # received
-        self._unwanted: set[Key] = set()  # whose receiver was cancelled
+        self._over: set[Key] = set()  # keys that were received or dropped
+        self._unwanted: set[Key] = set()  # keys whose receiver was cancelled
         self._error: BaseException | None = None
 
     def send(self, key: Key, value: Any) -> None:
-        """Hand over the value of a key; raises the error of an aborted step."""
+        """Send the value of a key; raise the error of an aborted step."""
         self._send(key, _Sent(value))
 
     def send_error(self, key: Key, error: BaseException) -> None:
-        """Let the receiver of a key fail."""
+        """Send an error in place of the value of a key; its receiver fails."""
         self._send(key, _Sent(None, error))
 
     def recv_async(self, key: Key) -> Pending:
-        """The value of a key, now or later."""
+        """Return a Pending for the value of a key."""
         pending = Pending(lambda: f"tensor '{key.tensor}' of {key.sender}", self._forget(key))
         with self._lock:
             self._check()
@@ -106,7 +106,7 @@ class Rendezvous:
             raise self._error
 
     def _forget(self, key: Key) -> Any:
-        """What drops a receiver that was cancelled: what is sent to it is dropped as well."""
+        """Return a function that drops a cancelled receiver. A value sent to it is dropped, too."""
 
         def forget(pending: Pending) -> None:
             with self._lock:
@@ -119,7 +119,7 @@ class Rendezvous:
 
 def _deliver(pending: Pending, sent: _Sent) -> None:
     if not pending.claim():
-        return  # its step was cancelled: nobody wants the value
+        return  # its step was cancelled and doesn't need the value
     if sent.error is None:
         pending.complete(sent.value)
     else:

@@ -1,8 +1,8 @@
-"""State that outlives a kernel: variables and whatever else kernels keep, in containers of devices.
+"""State that outlives a kernel: variables and other resources, in containers of devices.
 
 The default container ("") of a device belongs to one session. Named containers belong to the
-device, so that sessions and disjoint graphs can share what is in them (white paper §4.7) until
-`reset_containers` clears them. What lives as long as a step is in a container of that step.
+device, so that sessions and disjoint graphs can share their contents (white paper §4.7) until
+`reset_containers` clears them. State that lives as long as a step is in a container of that step.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ __all__ = [
 Resource = TypeVar("Resource")
 Running = TypeVar("Running")
 
-OPERATION_STATE = "_state_of/"  # with an operation's name: what it keeps for itself
-_PRIVATE = "_"  # begins the names of containers that a session has for itself
-_ON_DEVICE = "@/job:"  # between a name and its device, where that isn't the session's default
+OPERATION_STATE = "_state_of/"  # prefix of an operation's name: the operation's private state
+_PRIVATE = "_"  # prefix of the names of a session's own containers
+_ON_DEVICE = "@/job:"  # separates a name from its device, if that isn't the session's default
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceHandle:
-    """The runtime value of a `resource` tensor: where a piece of state is, and of what kind it is.
+    """The runtime value of a `resource` tensor: the place and the kind of a piece of state.
     The session that uses a handle finds the state (`Resources.find`).
     """
 
@@ -59,8 +59,8 @@ _removals_lock = Lock()
 
 
 def removals() -> int:
-    """How often something was removed from any container: while this stays the same, a resource
-    that was found by its name would be found again.
+    """Return how often a resource was removed from any container. While this number stays the
+    same, looking up a name finds the same resource again.
     """
     return _removals
 
@@ -72,7 +72,7 @@ def _count_removal() -> None:
 
 
 def reset_containers(names: Iterable[str] | None = None) -> None:
-    """Forget the state in these named containers of all devices, or in all of them."""
+    """Drop the state in these named containers of all devices, or in all named containers."""
     for device in known_devices():
         device.containers.clear(list(names) if names else None)
     _count_removal()
@@ -82,10 +82,10 @@ class Resources:
     """The state that a session sees on its devices: its own containers, and the named containers
     of the devices.
 
-    Its own are, on each device, the default container ("") and those whose names begin with "_":
-    one for each step that runs.
-    devices: those of the session, the default one first. functions: `functions.call(function,
-    args)` is how a kernel calls a function of the graph.
+    On each device, a session owns the default container ("") and the containers whose names begin
+    with "_": one for each running step.
+    devices: the session's devices, the default one first. functions: kernels call functions of the
+    graph with `functions.call(function, args)`.
     """
 
     def __init__(self, devices: Sequence[Device] = (), functions: Any = None) -> None:
@@ -95,18 +95,18 @@ class Resources:
         self._devices = {device.name: device for device in devices}
         self._first = devices[0]
         self._own: dict[tuple[str, str], dict[str, Any]] = {}  # by device and container
-        self._resumed: dict[str, Mapping[str, np.ndarray]] = {}  # for what isn't there yet
+        self._resumed: dict[str, Mapping[str, np.ndarray]] = {}  # for resources not made yet
         self._lock = RLock()
         self._steps: set[Any] = set()
         self._closed: BaseException | None = None
 
     def device(self, name: str) -> Device:
-        """The device that a node was placed on; the default one if it wasn't placed."""
+        """Return the device that a node was placed on; the default one if it wasn't placed."""
         return self._devices.get(name, self._first)
 
     @contextmanager
     def running(self, step: Running) -> Iterator[Running]:
-        """Let `close` stop a step while it runs."""
+        """Register a step within the with-block, so that `close` can stop it."""
         with self._lock:
             if self._closed is not None:
                 raise self._closed
@@ -118,7 +118,7 @@ class Resources:
                 self._steps.discard(step)
 
     def close(self, error: BaseException) -> None:
-        """Stop the steps that wait or loop, with an error; no such step can begin any more."""
+        """Stop the registered steps with an error. Steps that are registered later raise it."""
         with self._lock:
             self._closed = error
             steps = list(self._steps)
@@ -139,7 +139,7 @@ class Resources:
         kind: type[Resource],
         make: Callable[[], Resource],
     ) -> Resource:
-        """Return the resource of that name, making it if there is none."""
+        """Return the resource of that name; make it if there is none."""
         found = self._container(device, container).get(name)
         if found is None:
             with self._lock:
@@ -152,7 +152,7 @@ class Resources:
         return _checked(found, container, name, kind)
 
     def lookup(self, device: str, container: str, name: str, kind: type[Resource]) -> Resource:
-        """Return the resource of that name; NotFoundError if there is none."""
+        """Return the resource of that name; raise NotFoundError if there is none."""
         found = self._container(device, container).get(name)
         if found is None:
             raise NotFoundError(
@@ -163,7 +163,7 @@ class Resources:
         return _checked(found, container, name, kind)
 
     def find(self, handle: ResourceHandle) -> Any:
-        """Return the state that a handle leads to; NotFoundError if it isn't there,
+        """Return the state that a handle names. Raise NotFoundError if it doesn't exist, and
         InvalidArgumentError if it's of another kind.
         """
         found = self._container(handle.device, handle.container).get(handle.name)
@@ -172,7 +172,7 @@ class Resources:
         return self.lookup(handle.device, handle.container, handle.name, handle.kind)
 
     def variables(self) -> list[VariableState]:
-        """The variables in the session's default containers, by name."""
+        """Return the variables in the session's default containers, sorted by name."""
         own = [state for _, state in self._default_state()]
         return sorted((s for s in own if isinstance(s, VariableState)), key=lambda s: s.name)
 
@@ -180,19 +180,19 @@ class Resources:
         return name in self._container(device, container)
 
     def peek(self, handle: ResourceHandle) -> Any:
-        """What is where a handle leads to, of whatever kind; None if nothing is."""
+        """Return the state that a handle names, of any kind; None if it doesn't exist."""
         return self._container(handle.device, handle.container).get(handle.name)
 
     def delete(self, device: str, container: str, name: str) -> bool:
-        """Remove a resource; False if it wasn't there."""
+        """Remove a resource; return whether it existed."""
         found = self._container(device, container).pop(name, None)
         _count_removal()
         return found is not None
 
     @contextmanager
     def step(self) -> Iterator[StepContext]:
-        """The step that this thread runs in this session: the one that is current, or a new one,
-        which `close` can stop.
+        """Yield the step that this thread runs in this session: the current one, or a new one that
+        `close` can stop.
         """
         outer = current()
         if outer is not None and outer.resources is self:
@@ -205,12 +205,12 @@ class Resources:
                 self.drop(step.container)
 
     def drop(self, container: str) -> None:
-        """Forget what is in a container of the session's own, such as that of a step."""
+        """Drop one of the session's own containers, such as that of a step."""
         for device in self._devices:
             self._own.pop((device, container), None)
 
     def _default_state(self) -> list[tuple[str, Any]]:
-        """What the session's default containers hold, each with the name it is saved by."""
+        """Return the contents of the session's default containers, by the names to save them."""
         with self._lock:
             return [
                 (self._saved_name(device, name), state)
@@ -219,11 +219,11 @@ class Resources:
                 for name, state in found.items()
             ]
 
-    # -- Going on in another process ---------------------------------------------------------------
+    # -- Resuming in another process ---------------------------------------------------------------
 
     def saved(self, variables: Collection[str]) -> dict[str, dict[str, np.ndarray]]:
-        """What a restarted program needs of the session's own container: generators, samplers,
-        queues, and of the variables those that are named.
+        """Return the state of the default containers that a restarted program needs: generators,
+        samplers, queues, and those variables that are named.
         """
         with self._lock:
             found = {name: dict(arrays) for name, arrays in self._resumed.items()}
@@ -234,7 +234,9 @@ class Resources:
         return found
 
     def resume(self, saved: Mapping[str, Mapping[str, np.ndarray]]) -> None:
-        """Go on from what `saved` returned; what isn't there yet does when it's made."""
+        """Restore the state that `saved` returned. A resource that doesn't exist yet is restored
+        when it is made.
+        """
         with self._lock:
             states = dict(self._default_state())
             for name, arrays in saved.items():
@@ -253,7 +255,7 @@ class Resources:
         return name if device in ("", self._first.name) else f"{name}@{device}"
 
     def sleepers(self) -> set[int]:
-        """The threads whose steps wait, with nothing yet to go on with."""
+        """Return the threads whose steps are blocked and can't continue yet."""
         with self._lock:
             steps = list(self._steps)
         found = (step.sleeper() for step in steps if hasattr(step, "sleeper"))
@@ -261,7 +263,7 @@ class Resources:
 
 
 def without_device(saved_name: str) -> str:
-    """The name of what was saved, on whatever device it was."""
+    """Return the name of a saved resource without its device."""
     name, mark, _ = saved_name.rpartition(_ON_DEVICE)
     return name if mark else saved_name
 
@@ -272,7 +274,7 @@ def _resume(name: str, state: Resumable, saved: Mapping[str, np.ndarray]) -> Non
         state.resume(saved)
     except KeyError as error:
         raise ValueError(
-            f"what was saved of {name} is of another kind: there is no {error}"
+            f"the saved state of {name} is of another kind: there is no {error}"
         ) from None
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None

@@ -1,7 +1,7 @@
-"""State that a restarted program can go on from. In: an object that changes from step to step. Out:
-arrays by name; and back.
+"""State from which a restarted program can resume. In: an object that changes from step to step.
+Out: arrays by name; and back.
 
-A queue's elements are packed here too: one array per component where all elements have one shape,
+A queue's elements are packed here too: one array per component if all elements have the same shape,
 else one per element.
 """
 
@@ -23,21 +23,21 @@ Arrays = dict[str, np.ndarray]
 
 
 class Resumable:
-    """What random generators, samplers and queues are: an object that can be saved as arrays."""
+    """An object that can be saved as arrays, such as a random generator, a sampler or a queue."""
 
     __slots__ = ()
 
     def saved(self) -> Arrays:
-        """The state as it is now, in arrays of its own."""
+        """Return the current state, in arrays that share no memory with it."""
         raise NotImplementedError
 
     def resume(self, saved: Mapping[str, np.ndarray]) -> None:
-        """Go on from what `saved` returned."""
+        """Restore the state that `saved` returned."""
         raise NotImplementedError
 
 
 def pack(elements: Sequence[tuple[Any, ...]], types: Sequence[DType]) -> Arrays:
-    """The components of elements, each as one array named by its number, or as several."""
+    """Return the components of elements by number, each as one array or one per element."""
     found: Arrays = {"count": np.array(len(elements), np.int64)}
     for number, dtype in enumerate(types):
         if dtype in (dtypes.resource, dtypes.variant):
@@ -52,7 +52,7 @@ def pack(elements: Sequence[tuple[Any, ...]], types: Sequence[DType]) -> Arrays:
 
 
 def unpack(saved: Mapping[str, np.ndarray], types: Sequence[DType]) -> list[tuple[Any, ...]]:
-    """The elements that `pack` packed."""
+    """Return the elements that `pack` packed."""
     _check_types(saved, types)
     try:
         count = int(saved["count"])
@@ -71,12 +71,12 @@ def unpack(saved: Mapping[str, np.ndarray], types: Sequence[DType]) -> list[tupl
             None, None, f"the elements of a queue are incomplete: {error}"
         ) from None
     if len(elements) != count:
-        raise DataLossError(None, None, f"{count} elements were saved, {len(elements)} are there")
+        raise DataLossError(None, None, f"{count} elements were saved, {len(elements)} were found")
     return elements
 
 
 def _check_types(saved: Mapping[str, np.ndarray], types: Sequence[DType]) -> None:
-    """ValueError if what was saved are elements of another kind of queue."""
+    """Raise ValueError if the elements were saved by a queue of other types."""
     found = {key.partition("/")[0]: array.dtype for key, array in saved.items() if key != "count"}
     if found and found != {f"{number}": dtype.numpy for number, dtype in enumerate(types)}:
         before = ", ".join(f"{found[number]}" for number in sorted(found, key=int))

@@ -1,14 +1,15 @@
-"""Refuse what this machine has no room for. In: the sizes that an op's inputs or attributes ask
-for. Out: nothing, or MemoryError, which a step raises as ResourceExhaustedError with the op's name.
+"""Refuse values that this machine has no room for. In: the sizes that an op's inputs or attributes
+ask for. Out: nothing, or MemoryError, which a step raises as ResourceExhaustedError with the op's
+name.
 
-A kernel whose output or working memory grows with a value, not with the sizes of its inputs, asks
-here before it allocates. An allocation that succeeds doesn't mean that the memory is there: systems
-grant more than they have, and end the process when it is written to.
+A kernel whose output or working memory grows with a value, not with the sizes of its inputs, calls
+these checks before it allocates. A successful allocation doesn't mean that the memory exists:
+systems grant more than they have, and kill the process when it writes to such memory.
 
-Two limits, both from what the process could have at the very most (`devices.blocks`): a value whose
-whole shape the program spells out (Fill, random numbers) may take all of that. A value whose size
-is an index, a count or a width among the data may take a quarter of it, since such a value lives
-beside its inputs and those who read it.
+There are two limits, both relative to the most memory that the process could have
+(`devices.blocks`). A value whose whole shape the program spells out (Fill, random numbers) may take
+all of it. A value whose size is an index, a count or a width among the data may take a quarter of
+it, since such a value lives beside its inputs and its consumers.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from headrace._src.devices.blocks import memory_limit
 
 __all__ = ["check_room", "check_rows", "check_text", "check_windows", "fits"]
 
-_ALWAYS_FINE = 1 << 26  # bytes that are never worth asking the system about
+_ALWAYS_FINE = 1 << 26  # bytes up to which asking the system isn't worthwhile
 _PART = 4
-_ROW = 64  # bytes that the entry of a row takes at least, besides what the row holds
+_ROW = 64  # bytes that the entry of a row takes at least, besides the row's contents
 _LONGEST_TEXT = 1 << 20  # characters of one formatted number
 _MOST_EMPTY_TAPS = 1 << 20
 
@@ -33,7 +34,7 @@ _MOST_EMPTY_TAPS = 1 << 20
 def check_room(sizes: Sequence[Any], dtype: Any, cause: str, *, spelled: bool = False) -> None:
     """Raise MemoryError if an array of these sizes is too large for this machine.
 
-    cause: the input or attribute that decides the sizes. spelled: it is the whole shape.
+    cause: the input or attribute that decides the sizes. spelled: whether it is the whole shape.
     """
     size = math.prod(map(int, sizes)) * np.dtype(dtype).itemsize
     if size <= _ALWAYS_FINE:
@@ -49,13 +50,13 @@ def check_room(sizes: Sequence[Any], dtype: Any, cause: str, *, spelled: bool = 
 
 
 def fits(sizes: Sequence[int], dtype: Any) -> bool:
-    """Whether an array of these sizes passes `check_room`, whatever asks for it."""
+    """Return whether an array of these sizes passes `check_room`, spelled or not."""
     size = math.prod(sizes) * np.dtype(dtype).itemsize
     return size <= _ALWAYS_FINE or size <= memory_limit() // _PART
 
 
 def check_rows(count: Any, cause: str) -> None:
-    """Raise MemoryError if a list is to have more rows than there is room for."""
+    """Raise MemoryError if this machine has no room for a list of `count` rows."""
     if count > _ALWAYS_FINE // _ROW:
         limit = memory_limit() // (_PART * _ROW)
         if count > limit:
@@ -66,7 +67,7 @@ def check_rows(count: Any, cause: str) -> None:
 
 
 def check_text(width: int, cause: str) -> None:
-    """Raise MemoryError if a number is to be written in absurdly many characters."""
+    """Raise MemoryError if one number would take absurdly many characters."""
     if width > _LONGEST_TEXT:
         raise MemoryError(
             f"{cause} asks for texts of {width:,} characters: more than the {_LONGEST_TEXT:,} that "
@@ -75,8 +76,8 @@ def check_text(width: int, cause: str) -> None:
 
 
 def check_windows(windows: Sequence[int], sizes: Sequence[int], cause: str) -> None:
-    """Raise MemoryError if windows have an absurd number of places, nearly all of them outside of
-    the data: a kernel would spend its time there.
+    """Raise MemoryError if windows have an absurd number of elements, nearly all of them outside
+    the data: a kernel would spend its time on padding.
     """
     taps = math.prod(windows)
     if taps >= _MOST_EMPTY_TAPS and any(w > 2 * n for w, n in zip(windows, sizes, strict=True)):

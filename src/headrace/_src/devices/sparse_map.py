@@ -1,5 +1,5 @@
-"""SparseMap: sparse tensors by number, so that a number can go through a queue in place of three
-arrays. In: indices, values, shape. Out: a number, and later the same again, once.
+"""SparseMap: sparse tensors by number, so that a queue can carry one number instead of three
+arrays. In: indices, values, shape. Out: a number, and later the same tensor, once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Sparse(NamedTuple):
 
 
 class SparseMap:
-    """Sparse tensors that wait to be taken."""
+    """Sparse tensors that were added and not yet taken."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -34,7 +34,7 @@ class SparseMap:
         self._kept: dict[int, Sparse] = {}
 
     def add(self, tensors: Iterable[Sparse]) -> list[int]:
-        """Keep tensors; returns their numbers."""
+        """Store tensors and return their numbers."""
         with self._lock:
             numbers = []
             for tensor in tensors:
@@ -44,7 +44,7 @@ class SparseMap:
             return numbers
 
     def take(self, numbers: Iterable[int]) -> list[Sparse]:
-        """Remove and return tensors; if one isn't there, all stay."""
+        """Remove and return tensors; if one is missing, remove none and raise."""
         wanted = list(numbers)
         with self._lock:
             lacking = [n for n, count in Counter(wanted).items() if count > (n in self._kept)]

@@ -1,8 +1,8 @@
 """Staging areas: tuples that one part of a step leaves for a later one. In: values. Out: values, or
 Pendings.
 
-capacity: the most elements that an area holds, 0 for no limit; memory_limit: the same in bytes. Who
-finds it full waits, and so does who finds nothing to take.
+capacity: the most elements that an area holds, 0 for no limit; memory_limit: the same in bytes. An
+op that adds to a full area is blocked, and so is one that finds no element to take.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _bytes(values: Any) -> int:
 
 
 class _Area(Waiting):
-    """What both kinds share: limits."""
+    """The base of both kinds of areas, with their limits."""
 
     def __init__(self, name: str, capacity: int, memory_limit: int) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class _Area(Waiting):
 
 
 class Staging(_Area):
-    """Elements in order."""
+    """Elements in order of arrival."""
 
     def __init__(self, name: str, capacity: int, memory_limit: int) -> None:
         super().__init__(name, capacity, memory_limit)
@@ -83,7 +83,7 @@ class Staging(_Area):
         return self.attempt(act, lambda: bool(self._elements), what, "Unstage")
 
     def peek(self, index: int) -> Any:
-        """Return an element that stays."""
+        """Return an element and leave it there."""
         if index < 0:
             raise InvalidArgumentError(None, None, f"index {index} is negative")
         return self.attempt(
@@ -107,9 +107,9 @@ class Staging(_Area):
 
 
 class MapStaging(_Area):
-    """Elements by number. Their components may come one by one: an element is there once all have.
+    """Elements by key. Components may arrive one by one; an element is complete once it has all.
 
-    ordered: whether the smallest number is taken first, else any.
+    ordered: whether the element with the smallest key is taken first, else any.
     """
 
     def __init__(self, name: str, capacity: int, memory_limit: int, ordered: bool) -> None:
@@ -119,7 +119,7 @@ class MapStaging(_Area):
         self._incomplete: dict[int, dict[int, Any]] = {}
 
     def put(self, key: int, indices: Sequence[int], values: Sequence[Any], count: int) -> Any:
-        """Add the components `indices` of element `key`, which has `count` of them."""
+        """Add the components `indices` of element `key`, which has `count` components."""
         for index in indices:
             if not 0 <= index < count:
                 raise InvalidArgumentError(
@@ -158,7 +158,7 @@ class MapStaging(_Area):
         return self.attempt(act, ready, f"room in staging area '{self.name}'", "MapStage")
 
     def get(self, key: int, indices: Sequence[int]) -> Any:
-        """Take components of element `key`; it's gone once all are taken."""
+        """Take components of element `key`, which is removed once all are taken."""
         return self.attempt(
             lambda: self._take(key, indices),
             lambda: self._has(key, indices),
@@ -167,7 +167,7 @@ class MapStaging(_Area):
         )
 
     def get_any(self, indices: Sequence[int]) -> Any:
-        """Take components of an element; returns its number first."""
+        """Take components of some element; return its key, followed by them."""
 
         def candidates() -> list[int]:
             keys = sorted(self._complete) if self._ordered else list(self._complete)
@@ -181,7 +181,7 @@ class MapStaging(_Area):
         return self.attempt(act, lambda: bool(candidates()), what, "MapUnstage")
 
     def peek(self, key: int, indices: Sequence[int]) -> Any:
-        """Return components of element `key`, which stays."""
+        """Return components of element `key` and leave them there."""
         return self.attempt(
             lambda: [self._complete[key][i] for i in indices],
             lambda: self._has(key, indices),
@@ -213,7 +213,7 @@ class MapStaging(_Area):
         parts = self._complete[key]
         if len(set(indices)) != len(indices) or not all(i in parts for i in indices):
             raise InvalidArgumentError(
-                None, None, f"components {list(indices)} of element {key} were taken already"
+                None, None, f"components {list(indices)} of element {key} have been taken"
             )
         taken = [parts.pop(i) for i in indices]
         if not parts:

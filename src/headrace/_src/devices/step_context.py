@@ -1,7 +1,7 @@
-"""StepContext: what a kernel can know of the step that it runs for.
+"""StepContext: the information about a step that its kernels can use.
 
 A kernel that names `step` among its keyword-only parameters gets it. The thread that runs a step
-has it as its `current` one, and hands it to the threads that work for it.
+has it as its `current` step, and hands it to the threads that work for it.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _numbers = itertools.count(1)
 class StepContext:
     """One step.
 
-    resources: the state of the session that runs it. container: the name of the container there of
-    what lives as long as the step. deadline: when it must be over, on the clock of time.monotonic.
-    observe: is told of each kernel that has run, if the step is traced. frame, iteration: which
-    loop and which of its iterations the kernel runs in, where the step is run by counting.
+    resources: the state of the session that runs it. container: the name of the container there for
+    state that lives as long as the step. deadline: when the step must be over, on the clock of
+    time.monotonic. observe: called for each kernel that has run, if the step is traced. frame,
+    iteration: the loop and the iteration that the kernel runs in, if `runtime.step` runs the step.
     """
 
     def __init__(
@@ -49,12 +49,12 @@ class StepContext:
 
     @cached_property
     def rendezvous(self) -> Rendezvous:
-        """Where the partitions of the step hand tensors to each other."""
+        """The place where the partitions of the step hand tensors to each other."""
         return Rendezvous()
 
     def inside(self, frame: str, iteration: int) -> StepContext:
-        """The same step, as a kernel in an iteration of a loop sees it."""
-        self.rendezvous  # noqa: B018  (there is one for all)
+        """Return the same step, as a kernel in an iteration of a loop sees it."""
+        self.rendezvous  # noqa: B018  (make it now, so that all copies share it)
         found = copy(self)
         found.frame, found.iteration = frame, iteration
         return found
@@ -72,9 +72,7 @@ _local = _Local()
 
 
 def current() -> StepContext | None:
-    """The step that this thread runs, if it is one that can be cancelled or that a kernel asks
-    about.
-    """
+    """Return the step that this thread runs, if it can be cancelled or a kernel asks for it."""
     return _local.step
 
 

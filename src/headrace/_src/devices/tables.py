@@ -1,8 +1,8 @@
 """Lookup tables: keys to values. In: arrays of keys. Out: an array with the value of each.
 
-A dictionary leads from a key to the row of its value. Numbers are looked up many at a time, by
-bisecting the sorted keys; these are sorted anew at the first lookup after a change. A table's lock
-guards all of it.
+A dictionary maps a key to the row of its value. Numeric keys are looked up many at a time, by
+bisecting the sorted keys. They are sorted again at the first lookup after a change. A table's lock
+guards all its state.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from headrace._src.devices.room import check_rows
 
 __all__ = ["DenseTable", "LookupTable", "MutableTable", "StaticTable"]
 
-_FEW = 16  # so many keys are found sooner one by one
+_FEW = 16  # up to this many keys are looked up faster one by one
 
 
 class LookupTable:
-    """What all tables have: keys of `key_shape`, mostly scalars, and values of `value_shape`."""
+    """The base of all tables: keys of `key_shape`, mostly scalars, and values of `value_shape`."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class LookupTable:
 
     def _clear(self) -> None:
         self._rows: dict[Any, int] = {}
-        self._free: list[int] = []  # rows of keys that were removed
+        self._free: list[int] = []  # rows of removed keys
         self._values = np.empty((0, *self.value_shape), self.value_dtype.numpy)
         self._sorted: tuple[np.ndarray, np.ndarray] | None = None
 
@@ -57,7 +57,7 @@ class LookupTable:
         return len(self._rows)
 
     def find(self, keys: Any, default: Any) -> np.ndarray:
-        """The values of `keys`, `default` for those that aren't there."""
+        """Return the values of `keys`, and `default` for missing keys."""
         with self.lock:
             keys = self._check_keys(keys)
             if np.shape(default) != self.value_shape:
@@ -93,13 +93,13 @@ class LookupTable:
         return np.where(known[places] == flat, rows[places], -1)
 
     def _listed(self, keys: np.ndarray) -> Iterable[Any]:
-        """The keys as what the dictionary has."""
+        """Return the keys in the form in which the dictionary has them."""
         if not self.key_shape:
             return np.asarray(keys).ravel().tolist()
         return map(tuple, keys.reshape(-1, int(np.prod(self.key_shape))).tolist())
 
     def export(self) -> tuple[np.ndarray, np.ndarray]:
-        """All keys, in the order in which they came, and their values."""
+        """Return all keys, in order of insertion, and their values."""
         with self.lock:
             keys = np.empty((len(self._rows), *self.key_shape), self.key_dtype.numpy)
             for i, key in enumerate(self._rows):
@@ -110,7 +110,7 @@ class LookupTable:
     # -- Changing ----------------------------------------------------------------------------------
 
     def _put(self, keys: np.ndarray, values: np.ndarray) -> None:
-        """Give keys their values, new ones and known ones; of equal keys the last counts."""
+        """Set the values of keys, new and known ones; of equal keys the last counts."""
         rows = []
         for key in self._listed(keys):
             row = self._rows.get(key)
@@ -151,7 +151,7 @@ class LookupTable:
         return values
 
     def check_types(self, key_dtype: DType, value_dtype: DType | None) -> None:
-        """Refuse an op whose types aren't the table's."""
+        """Raise InvalidArgumentError if an op's types aren't the table's."""
         value_dtype = value_dtype or self.value_dtype
         if (key_dtype, value_dtype) != (self.key_dtype, self.value_dtype):
             raise InvalidArgumentError(
@@ -168,7 +168,7 @@ class LookupTable:
         raise NotImplementedError
 
     def load(self, keys: Any, values: Any) -> None:
-        """Replace all that is in the table."""
+        """Replace all entries of the table."""
         raise NotImplementedError
 
     def __repr__(self) -> str:
@@ -176,7 +176,7 @@ class LookupTable:
 
 
 class StaticTable(LookupTable):
-    """A table that is filled once and then only read; to fill it again does nothing."""
+    """A table that is filled once and then only read; filling it again does nothing."""
 
     def _clear(self) -> None:
         super()._clear()
@@ -249,16 +249,16 @@ def _text(value: Any) -> str:
 
 
 class MutableTable(LookupTable):
-    """A table that is filled and changed at any time."""
+    """A table that can be changed at any time."""
 
     def insert(self, keys: Any, values: Any) -> None:
-        """Give keys their values."""
+        """Set the values of keys."""
         with self.lock:
             keys = self._check_keys(keys)
             self._put(keys, self._check_values(keys, values))
 
     def remove(self, keys: Any) -> None:
-        """Forget keys; those that aren't there don't matter."""
+        """Remove keys; missing ones are ignored."""
         with self.lock:
             for key in self._listed(self._check_keys(keys)):
                 row = self._rows.pop(key, None)
@@ -275,14 +275,14 @@ class MutableTable(LookupTable):
 
 
 class DenseTable(MutableTable):
-    """A mutable table whose entries are in buckets, as TensorFlow's: exports show the buckets.
+    """A mutable table whose entries are in buckets, as in TensorFlow: exports show the buckets.
 
-    An entry's bucket is the first free one of the sequence that begins at its key's hash and grows
-    by 1, 2, 3 and so on; there are twice as many buckets when more than `max_load_factor` of them
+    An entry's bucket is the first free one of a sequence that begins at its key's hash and advances
+    by 1, 2, 3 and so on. The number of buckets doubles when more than `max_load_factor` of them
     would be used. `empty_key` and `deleted_key` mark buckets without an entry, and can't be keys.
     `hashes` maps keys, an array of [keys, elements], to their hashes, uint64.
 
-    State, besides LookupTable's: `_rows` holds the buckets of keys; `_keys`, what is in them.
+    State, besides LookupTable's: `_rows` maps keys to buckets; `_keys` holds each bucket's key.
     """
 
     def __init__(
@@ -312,7 +312,7 @@ class DenseTable(MutableTable):
         self._allocate(self._initial)
 
     def _allocate(self, buckets: int) -> None:
-        """Have `buckets` buckets, all of them empty."""
+        """Replace all buckets by `buckets` empty ones."""
         super()._clear()
         check_rows(buckets, "the number of buckets")
         self._values = np.zeros((buckets, *self.value_shape), self.value_dtype.numpy)
@@ -320,7 +320,7 @@ class DenseTable(MutableTable):
             self._values[...] = b""
         self._keys = np.empty((buckets, *self.key_shape), self.key_dtype.numpy)
         self._keys[...] = self._marks[0]
-        self._taken = bytearray(buckets)  # 1 where there's an entry
+        self._taken = bytearray(buckets)  # 1 for a bucket with an entry
 
     def _put(self, keys: np.ndarray, values: np.ndarray) -> None:
         flat = self._flat(keys, self.key_shape)
@@ -366,13 +366,13 @@ class DenseTable(MutableTable):
             self._sorted = None
 
     def export(self) -> tuple[np.ndarray, np.ndarray]:
-        """The keys in all buckets, and their values: matrices of one row per bucket."""
+        """Return the keys in all buckets, and their values: matrices of one row per bucket."""
         with self.lock:
             keys = self._flat(self._keys, self.key_shape)
             return keys.copy(), self._flat(self._values, self.value_shape).copy()
 
     def load(self, keys: Any, values: Any) -> None:
-        """Take over the buckets of an export, or entries, of which none may be a mark."""
+        """Load the buckets of an export, or entries. No entry may have a mark as its key."""
         with self.lock:
             keys = np.asarray(keys, self.key_dtype.numpy)
             values = np.asarray(values, self.value_dtype.numpy)
@@ -391,12 +391,12 @@ class DenseTable(MutableTable):
                     self._rows[key] = bucket
 
     def _flat(self, elements: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-        """Keys or values of `shape` each as the rows of a matrix."""
+        """Return keys or values, each of `shape`, as the rows of a matrix."""
         size = int(np.prod(shape))
         return elements.reshape(elements.size // size if size else 0, size)
 
     def _is_mark(self, keys: np.ndarray, which: int) -> np.ndarray:
-        """Which of `keys` are the empty (0) or the deleted (1) key."""
+        """Return for each of `keys` whether it is the empty (0) or the deleted (1) key."""
         same = np.asarray(self._flat(keys, self.key_shape) == self._marks[which].ravel(), bool)
         return np.logical_and.reduce(same, axis=1)
 

@@ -1,9 +1,9 @@
 """Describe the processor. In: the system's own description of it, settings. Out: one `Target`.
 
-Whatever depends on the processor is decided by a `Target`: layouts, tiles, thresholds, which of
-oneDNN's kernels are candidates, the keys of caches. `host()` is the only place that asks the
-system; everything else takes a Target, so that a test can name another one. HEADRACE_TARGET narrows
-`host()` to one of x86's levels: what a narrower processor would do can be tried on a wider one.
+A `Target` decides everything that depends on the processor: layouts, tiles, thresholds, the
+candidates among oneDNN's kernels, the keys of caches. `host()` is the only function that asks the
+system; all others take a Target, so that a test can name another one. HEADRACE_TARGET narrows
+`host()` to one of x86's levels, so that a wide processor can be used like a narrower one.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SIZES = {
 }  # fmt: skip
 
 NATIVE = "native"  # the name that stands for the processor of this machine
-_CACHES = (1 << 15, 1 << 20, 1 << 24)  # where the system doesn't say
+_CACHES = (1 << 15, 1 << 20, 1 << 24)  # if the system reports no sizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +44,12 @@ class Target:
     """A processor to choose kernels and generate code for.
 
     triple: LLVM's name of the architecture and system
-    cpu: LLVM's name of the processor; NATIVE for the one of this machine
+    cpu: LLVM's name of the processor; NATIVE for this machine's
     features: extensions that decisions depend on, as LLVM spells them: "+avx2,+fma"
-    vector_bytes, registers: the width of a vector register, and how many there are
+    vector_bytes, registers: the width of a vector register, and the number of them
     caches: bytes of a core's first-level data cache, of its second level, of the shared third
-    cores: how many this process may use
-    model: tells processors apart whose kernels are timed separately
+    cores: how many cores this process may use
+    model: identifies processors whose kernels are timed separately
     """
 
     triple: str
@@ -62,31 +62,31 @@ class Target:
     model: str = ""
 
     def lanes(self, dtype: str = "float32") -> int:
-        """How many elements of a type one vector register holds."""
+        """Return how many elements of a type one vector register holds."""
         return max(1, self.vector_bytes // SIZES[dtype])
 
     def has(self, feature: str) -> bool:
-        """Whether the processor has an extension."""
+        """Return whether the processor has an extension."""
         return f"+{feature}" in self.features.split(",")
 
     @property
     def block(self) -> int:
-        """How many channels of an image stand together in the blocked layout: a vector's."""
+        """The number of channels in a block of the blocked layout: as many as a vector holds."""
         return self.lanes()
 
     @property
     def l1(self) -> int:
-        """Bytes that a core's first-level cache holds."""
+        """The size of a core's first-level data cache in bytes."""
         return self.caches[0]
 
     @property
     def l2(self) -> int:
-        """Bytes that a core's own caches hold."""
+        """The size of a core's second-level cache in bytes."""
         return self.caches[1]
 
     @property
     def streamed(self) -> int:
-        """Bytes of a result so large that nobody will find it in the caches later."""
+        """The size in bytes from which a result does not stay in the caches until it is read."""
         return min(self.caches[2] // 2, 1 << 24)
 
     @property
@@ -96,17 +96,17 @@ class Target:
 
     @property
     def bfloat16(self) -> bool:
-        """Whether there are instructions that multiply bfloat16."""
+        """Whether the processor has instructions that multiply bfloat16."""
         return self.has("avx512bf16") or self.has("amx-bf16")
 
     @property
     def vnni(self) -> bool:
-        """Whether there are instructions that multiply and add up bytes."""
+        """Whether the processor has instructions that multiply and accumulate bytes."""
         return self.has("avx512vnni") or self.has("avxvnni")
 
     @property
     def level(self) -> str:
-        """The highest of x86's levels that the processor has; "" for other processors."""
+        """The highest of x86's levels that the processor reaches; "" for other processors."""
         return next((name for name in reversed(LEVELS) if _reaches(self, name)), "")
 
     def __str__(self) -> str:
@@ -124,7 +124,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class _Level:
-    """One of x86's microarchitecture levels. kernel_flags: what Linux calls the features."""
+    """One of x86's microarchitecture levels. features: extensions, as LLVM spells them."""
 
     features: tuple[str, ...]
     vector_bytes: int
@@ -140,7 +140,7 @@ LEVELS: dict[str, _Level] = {
     "x86-64-v4": _Level(_V4, 64, 32),
 }
 _EXTRAS = ("avx512bf16", "avx512vnni", "avxvnni", "amx-bf16", "amx-int8", "amx-tile")
-# Where Linux's names of features differ from LLVM's by more than underscores.
+# Linux's names of features, if they differ from LLVM's by more than underscores.
 _LINUX_NAMES = {
     "sse3": "pni", "bmi": "bmi1", "lzcnt": "abm", "avx512bf16": "avx512_bf16",
     "avx512vnni": "avx512_vnni", "avxvnni": "avx_vnni",
@@ -156,7 +156,7 @@ def _reaches(target: Target, level: str) -> bool:
 
 
 def narrowed(target: Target, level: str) -> Target:
-    """A processor as if it had just what a level has; ValueError if that would be more."""
+    """Return a target with the features of a level only; raise ValueError if it lacks any."""
     if level == "host":
         return target
     if not _reaches(target, level):
@@ -170,9 +170,9 @@ def narrowed(target: Target, level: str) -> Target:
 
 
 def for_level(level: str, triple: str = "x86_64-unknown-linux-gnu") -> Target:
-    """Any processor of one of x86's levels."""
+    """Return a target for all processors of one of x86's levels."""
     found = LEVELS[level]
-    # LLVM prefers 256-bit vectors on some AVX-512 processors; our code says what it wants.
+    # LLVM prefers 256-bit vectors on some AVX-512 processors; our code chooses its own width.
     wide = ["-prefer-256-bit"] if found.vector_bytes == 64 else []
     features = ",".join([*(f"+{f}" for f in found.features), *wide])
     return Target(triple, level, features, found.vector_bytes, found.registers)
@@ -183,15 +183,15 @@ def for_level(level: str, triple: str = "x86_64-unknown-linux-gnu") -> Target:
 
 @cache
 def host() -> Target:
-    """The processor of this machine, narrowed as the settings ask."""
+    """Return the processor of this machine, narrowed as the settings ask."""
     found = describe(_cpuinfo(), platform.machine(), platform.system())
     found = replace(found, caches=_caches(), cores=usable_cores())
     return narrowed(found, settings().target)
 
 
 def describe(cpuinfo: Mapping[str, str], machine: str, system: str) -> Target:
-    """A processor by what the system says of it: the fields of /proc/cpuinfo, where there is
-    such, and the machine's architecture. What isn't known to be there isn't used.
+    """Return the processor that the system describes by the fields of /proc/cpuinfo, if that
+    exists, and by the machine's architecture. Features that aren't reported aren't used.
     """
     triple = _triple(machine, system)
     if triple.startswith("aarch64"):
@@ -220,7 +220,7 @@ def _triple(machine: str, system: str) -> str:
 
 
 def _cpuinfo() -> dict[str, str]:
-    """The fields of the first processor in /proc/cpuinfo."""
+    """Return the fields of the first processor in /proc/cpuinfo."""
     try:
         text = Path("/proc/cpuinfo").read_text()
     except OSError:
@@ -232,7 +232,7 @@ def _cpuinfo() -> dict[str, str]:
 
 
 def _caches() -> tuple[int, int, int]:
-    """Bytes of the three levels of caches."""
+    """Return the sizes of the three levels of caches in bytes."""
     found: dict[int, int] = dict(enumerate(_CACHES, 1))
     for entry in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
         try:
@@ -246,21 +246,21 @@ def _caches() -> tuple[int, int, int]:
 
 
 def usable_cores() -> int:
-    """How many cores this process may use: those it may run on, and no more than its cgroups let
-    it use at a time.
+    """Return how many cores this process may use: those it may run on, and no more than the quotas
+    of its cgroups allow.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return max(1, min([cores or 1, *map(_whole_cores, _quotas())]))
 
 
 def _whole_cores(quota: float) -> int:
-    """A quota of 1.5 cores keeps two threads busy most of the time; one of 1.2 doesn't."""
+    """Round a quota: 1.5 cores keep two threads busy most of the time, 1.2 cores do not."""
     return max(1, round(quota))
 
 
 def _quotas(root: Path = Path("/sys/fs/cgroup"), proc: Path = Path("/proc/self/cgroup")
             ) -> Iterable[float]:  # fmt: skip
-    """How many cores' time the cgroups of this process get, of versions 1 and 2, outer ones too."""
+    """Yield the quotas, in cores, of this process's cgroups (version 1 or 2) and their parents."""
     try:
         lines = proc.read_text().splitlines()
     except OSError:
@@ -280,7 +280,7 @@ def _quotas(root: Path = Path("/sys/fs/cgroup"), proc: Path = Path("/proc/self/c
 
 
 def _quota(folder: Path) -> float | None:
-    """The quota of one cgroup, in cores; None where there is no limit."""
+    """Return the quota of one cgroup in cores; None if there is no limit."""
     try:
         if (folder / "cpu.max").exists():
             quota, period = (folder / "cpu.max").read_text().split()

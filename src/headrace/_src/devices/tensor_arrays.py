@@ -1,13 +1,13 @@
-"""Tensor arrays: rows that one step writes and reads one by one. In: arrays. Out: the same, alone
-or stacked.
+"""Tensor arrays: rows that one step writes and reads one by one. In: arrays. Out: the same arrays,
+alone or stacked.
 
 An array is in its step's container and is dropped when the step ends.
-Rows are kept as they came, by the rule that nobody writes to an array that others hold: writing and
-reading copy nothing. Rows that came as one block leave as that block while none of them is touched.
-A row may be a reference variable, as it is when the row is read.
+Writing and reading copy no row, because no kernel writes to an array that others hold. Rows that
+were written as one block are read as that block, as long as none of them has been touched.
+A row may be a reference variable; its value is the variable's at the time of the read.
 
-State of a row, besides its value: not written yet, or cleared by a read. `_shapes` remembers each
-row's shape beyond its clearing: a gradient's row that nothing was written to is zeros of it.
+State of a row, besides its value: not written yet, or cleared by a read. `_shapes` keeps the shapes
+of cleared rows: in a gradient's array, a row that was not written is zeros of the row's shape.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ _numbers = itertools.count()
 
 
 def _now(row: Any) -> Any:
-    """The value of a row."""
+    """Return the current value of a row."""
     return row.read() if isinstance(row, VariableState) else row
 
 
 class TensorArrayState:
     """The rows of one tensor array.
 
-    adds: a second write to a row adds to it, as gradients need. element_shape: what every row's
-    shape must agree with; `identical`, then the first row decides what is left open.
+    adds: whether a second write to a row adds to it, as gradients need. element_shape: the static
+    shape of every row. identical: whether the first row determines its unknown sizes.
     """
 
     def __init__(
@@ -68,14 +68,14 @@ class TensorArrayState:
         self._adds = adds
         self._rows: list[Any] = [_UNWRITTEN] * size
         self._shapes: list[tuple[int, ...] | None] = [None] * size
-        self._block: np.ndarray | None = None  # all rows, as long as each of them is its row
+        self._block: np.ndarray | None = None  # all rows as one array, while none has changed
         self._gradients: dict[str, TensorArrayState] = {}
         self._closed = False
         self._lock = RLock()
 
     @staticmethod
     def unique_name(name: str) -> str:
-        """A name for messages that no other array of the process has."""
+        """Return a name for messages that no other array of the process has."""
         return f"{name}_{next(_numbers)}"
 
     @property
@@ -83,7 +83,7 @@ class TensorArrayState:
         return len(self._rows)
 
     def close(self) -> None:
-        """Forget the rows: whoever reads or writes from now on is refused."""
+        """Drop the rows and refuse later reads and writes."""
         with self._lock:
             self._closed = True
             self._rows = [_UNWRITTEN] * len(self._rows)
@@ -92,7 +92,7 @@ class TensorArrayState:
     # -- Writing -----------------------------------------------------------------------------------
 
     def write(self, index: int, value: Any, dtype: DType) -> None:
-        """Give row `index` a value, or add to it."""
+        """Set the value of row `index`, or add to it."""
         with self._lock:
             self._check(dtype, "is trying to write")
             self._write(index, value)
@@ -160,7 +160,7 @@ class TensorArrayState:
                 self._write(index, value[end - length : end])
 
     def _takes_block(self, indices: np.ndarray) -> bool:
-        """Whether `indices` are those of all rows, in order, and none has been written to."""
+        """Return whether `indices` are those of all rows, in order, and no row was written yet."""
         if len(indices) != self.size or not len(indices):
             return False
         if any(row is not _UNWRITTEN for row in self._rows):
@@ -202,7 +202,7 @@ class TensorArrayState:
         self._block = None
 
     def _fit(self, index: int, shape: tuple[int, ...]) -> None:
-        """Hold a new row's shape against the element shape, or let it be that."""
+        """Check a new row's shape against the element shape, or let it become that."""
         expected = self.element_shape
         if expected.sizes == shape:
             return
@@ -225,13 +225,13 @@ class TensorArrayState:
     # -- Reading -----------------------------------------------------------------------------------
 
     def read(self, index: int, dtype: DType) -> Any:
-        """Return row `index`, which is then cleared unless the array keeps its rows."""
+        """Return row `index`, and clear it unless the array keeps its rows."""
         with self._lock:
             self._check(dtype, "requested")
             return self._read(index)
 
     def gather(self, indices: np.ndarray, dtype: DType, element_shape: TensorShape) -> np.ndarray:
-        """Return the rows of these numbers, stacked."""
+        """Return the rows with these indices, stacked."""
         with self._lock:
             self._check(dtype, "requested")
             if np.ndim(indices) != 1:
@@ -298,7 +298,7 @@ class TensorArrayState:
         return count == len(self._rows) and bool((indices == np.arange(count)).all())
 
     def _expect(self, element_shape: TensorShape) -> None:
-        """Take over what a caller knows of the rows; refuse one who expects others."""
+        """Merge the element shape that a caller expects into the array's; refuse another one."""
         if not self.element_shape.is_compatible_with(element_shape):
             raise _invalid(
                 f"the TensorArray's element shape is {show_shape(self.element_shape)}, but the op "
@@ -341,11 +341,11 @@ class TensorArrayState:
     # -- Gradients ---------------------------------------------------------------------------------
 
     def gradient(self, source: str, prepended: tuple[int, ...] = ()) -> TensorArrayState:
-        """The array of the gradients that one call of tf.gradients (`source`) collects for the
-        rows.
+        """Return the array that collects the rows' gradients for one call of tf.gradients
+        (`source`).
 
-        It has the size that this array has now, which from now on can't grow. `prepended` are sizes
-        that its rows have before those of this array's rows.
+        It has this array's current size, and this array can't grow from now on. `prepended` are
+        the leading sizes that its rows have in addition to those of this array's rows.
         """
         with self._lock:
             self._check_open()
@@ -358,7 +358,7 @@ class TensorArrayState:
                     self.size,
                     TensorShape.of(prepended).concatenate(self.element_shape),
                     identical=self._identical,
-                    # Who added to a row reads its gradient as often as was added.
+                    # Each write that was added to a row reads the row's gradient.
                     clears=not self._adds,
                     adds=True,
                 )
@@ -386,13 +386,13 @@ class TensorArrayState:
 
 
 def _stacked(rows: Sequence[Any], dtype: DType) -> np.ndarray:
-    """The rows as one array; concatenating is how NumPy copies many arrays fastest."""
+    """Return the rows as one array. Concatenation is NumPy's fastest way to copy many arrays."""
     first = np.shape(rows[0])
     if dtype is string:
         block = np.empty((len(rows), *first), object)
         for i, row in enumerate(rows):
             _check_same(first, i, np.shape(row))
-            block[i, ...] = row  # a scalar row is an array too: its value, not itself
+            block[i, ...] = row  # copies a scalar row's value, not the array that holds it
         return block
     for i, row in enumerate(rows):
         if row.shape != first:

@@ -1,13 +1,14 @@
 """The value of a variable, which outlives steps. In: values, and functions that update them. Out:
-arrays that stay what they were when they were read.
+arrays that do not change after they were read.
 
 A variable owns its memory and never hands it out: readers are lent a read-only view. Invariant: as
 long as a reader holds the view, or an array that shares memory with it, nothing is written there,
 and the next update goes to new memory. While nothing is lent, updates are made in place.
 
-Whether the view is still held is observed, not counted: NumPy lets a view of a view refer to the
-first array of *its own type*, so that whatever is made of the lent view keeps that view alive, but
-does not see the array behind it, which is of another type. A weak reference tells when it's gone.
+Whether the view is still held is observed, not counted. In NumPy a view of a view refers to the
+first array of *its own type*. An array made from the lent view therefore refers to that view and
+keeps it alive; it doesn't refer to the array behind the view, which is of another type. A weak
+reference tells when the view is gone.
 """
 
 from __future__ import annotations
@@ -34,49 +35,49 @@ UNINITIALIZED_HINT = (
 )
 
 _Array = np.ndarray
-_COPIED_BELOW = 1 << 16  # bytes: it takes longer to take over an array that is smaller
+_COPIED_BELOW = 1 << 16  # bytes: copying a smaller array is faster than taking it over
 
 
 class _Storage(np.ndarray):
-    """A variable's memory: of a type of its own, at which NumPy stops following the bases of
-    plain views.
+    """A variable's memory. It has a type of its own, so that NumPy stops there when it follows the
+    bases of plain views.
     """
 
 
 def new_memory(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """An array, not initialised, that a variable can adopt."""
+    """Return an array, not initialised, that a variable can adopt."""
     return empty_block(shape, dtype, _Storage).view(_Array)
 
 
 def _taken_over(value: np.ndarray) -> np.ndarray:
-    """An array that a variable can adopt, in the memory of one that has its own."""
-    # A _Storage of a plain array would not do: its views refer to that array. Bases end at an
-    # object that is no array, such as this, which keeps the array alive.
+    """Return an array that a variable can adopt, in the memory of `value`, which owns it."""
+    # A _Storage based on a plain array would not do, because its views refer to that array. Bases
+    # end at an object that is not an array, such as this one, which keeps the array alive.
     flat: Any = value.reshape(-1).view(np.uint8)
     memory: Any = (ctypes.c_char * value.nbytes).from_buffer(flat)
     return _Storage(value.shape, value.dtype, memory).view(_Array)
 
 
 def in_order(locks: Iterable[Any]) -> list[Any]:
-    """The locks of several variables, once each, in the one order in which everybody takes them: so
-    no two steps, be they compiled or not, wait for each other.
+    """Return the locks of several variables, once each, in the order in which all steps take them.
+    This prevents deadlocks between steps, compiled or not.
     """
     return sorted(set(locks), key=id)
 
 
 class VariableState(Resumable):
-    """The value of one variable: an array, none before it is initialised. `lock` guards it.
+    """The value of one variable: an array, or None before it is initialised. `lock` guards it.
 
-    shape: what was declared
+    shape: the declared shape
     sizes: the shape of the value; None before the variable is initialised
     """
 
     __slots__ = (
         "__weakref__",
-        "_allocator",  # of the device whose memory it takes
-        "_lender",  # a read-only view of the memory, which makes those that are lent
-        "_lent",  # what readers get; None after an update
-        "_own",  # the value, writable: for whoever holds the lock
+        "_allocator",  # of the device that holds the variable
+        "_lender",  # a read-only view of the memory, from which lent views are made
+        "_lent",  # the view that readers get; None after an update
+        "_own",  # the value, writable for the holder of the lock
         "dtype",
         "lock",
         "name",
@@ -104,11 +105,11 @@ class VariableState(Resumable):
     # -- Reading -----------------------------------------------------------------------------------
 
     def read(self) -> np.ndarray:
-        """Return the value as it is now, read-only; it won't change under the reader.
+        """Return the current value, read-only; later updates don't change it.
 
-        Whoever holds the lock and has begun to write must not read before the end.
+        A thread that holds the lock and has begun to write must not read before it has finished.
         """
-        lent = self._lent  # there is none while somebody writes
+        lent = self._lent  # None during a write
         if lent is None:
             with self.lock:
                 lent = self._lent
@@ -119,8 +120,8 @@ class VariableState(Resumable):
         return lent
 
     def look(self) -> np.ndarray:
-        """Return the value for reading as long as `lock` is held; call with `lock` held. It isn't
-        lent: it may be written in place as soon as the lock is free.
+        """Return the value for reading as long as `lock` is held; call with `lock` held. The value
+        isn't lent: it may be written in place as soon as the lock is free.
         """
         own = self._own
         if own is None:
@@ -135,7 +136,7 @@ class VariableState(Resumable):
 
     def writable(self) -> np.ndarray:
         """Return the value's array, C-contiguous, for changing in place as long as `lock` is held;
-        call with `lock` held. A copy replaces the array if a reader holds what was lent of it.
+        call with `lock` held. A copy replaces the array if a reader holds the lent view of it.
         """
         own = self.look()
         if self._is_lent():
@@ -197,8 +198,8 @@ class VariableState(Resumable):
             self.sizes = value.shape
 
     def _is_lent(self) -> bool:
-        """Whether a reader holds what was lent, or an array made of it. Nothing new is lent of this
-        memory until the lock is free.
+        """Return whether a reader holds the lent view, or an array made from it. No new view of
+        this memory is lent until the lock is free.
         """
         if self._lent is None:
             return False
@@ -206,7 +207,7 @@ class VariableState(Resumable):
         self._lent = None
         return held() is not None
 
-    # -- Going on in another process ---------------------------------------------------------------
+    # -- Resuming in another process ---------------------------------------------------------------
 
     def saved(self) -> dict[str, np.ndarray]:
         with self.lock:

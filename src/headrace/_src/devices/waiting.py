@@ -1,9 +1,9 @@
-"""State that some must wait for. In: what is to be done, and when it can be. Out: its result, or a
-Pending.
+"""State that ops may have to wait for. In: an action, and the condition for it. Out: the action's
+result, or a Pending.
 
-State: one lock, and a line of those who wait. Whatever changes the state goes through `attempt`,
-which then serves the line: whoever can go on does, in the order in which they came. The Pendings
-are ended after the lock is released.
+State: one lock, and a line of waiters. All changes of the state go through `attempt`, which then
+serves the line: waiters that can proceed do so, in order of arrival. The Pendings are ended after
+the lock is released.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _always() -> bool:
 
 
 class _Waiter(Pending):
-    """Someone in the line: `act` does it, once `ready` says that it can be done."""
+    """A waiter in the line: `act` performs its action, once `ready` returns True."""
 
     __slots__ = ("act", "action", "outcome", "ready")
 
@@ -43,14 +43,14 @@ class _Waiter(Pending):
         self.outcome: Any = None
 
     def go(self) -> None:
-        """Do it, with the lock held."""
+        """Perform the action, with the lock held."""
         try:
             self.outcome = self.act()
         except Exception as error:
             self.outcome = error
 
     def tell(self) -> None:
-        """End the Pending, without the lock."""
+        """End the Pending, without holding the lock."""
         if isinstance(self.outcome, BaseException):
             self.fail(self.outcome)
         else:
@@ -63,9 +63,9 @@ class _Waiter(Pending):
 
 
 class Waiting:
-    """What state that is waited for is made of.
+    """The base of state that ops may have to wait for.
 
-    in_order: whether nobody may go on before those who came earlier.
+    in_order: whether no waiter may proceed before those that came earlier.
     """
 
     def __init__(self, in_order: bool = False) -> None:
@@ -80,8 +80,8 @@ class Waiting:
         what: str = "",
         action: str = "",
     ) -> Any:
-        """Do `act()` when `ready()`, both under the lock: now, giving its result, or later, giving
-        a Pending. `what` is what is waited for and `action` who waits, for people.
+        """Call `act()` when `ready()`, both under the lock: now, and return its result, or later,
+        and return a Pending. For messages, `what` names the thing awaited and `action` the waiter.
         """
         with self._lock:
             behind = self._in_order and ready is not _always and bool(self._line)
@@ -96,7 +96,7 @@ class Waiting:
         return result
 
     def _serve(self) -> list[_Waiter]:
-        """Let go on whoever can; each may make it possible for others."""
+        """Let all waiters proceed that can; each may make it possible for others."""
         ended: list[_Waiter] = []
         changed = True
         while changed:
@@ -114,7 +114,7 @@ class Waiting:
         return ended
 
     def _forget(self, pending: Pending) -> None:
-        """Drop who was cancelled; those behind may go on now."""
+        """Drop a cancelled waiter; those behind it may proceed now."""
         with self._lock:
             ended = self._serve() if self._line.pop(pending, None) is not None else []
         for waiter in ended:

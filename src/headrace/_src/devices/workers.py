@@ -1,8 +1,8 @@
-"""Threads for calls that may block each other. In: calls. Out: each runs at once, in a thread that
-no other call shares meanwhile.
+"""Threads for calls that may block each other. In: calls. Out: each call starts at once, in a
+thread that no other call uses meanwhile.
 
-There is no limit: a call that waits for another one that isn't begun would wait for ever. Threads
-that are done stay for a while, since starting one takes longer than waking one.
+The number of threads has no limit: a call that waits for one that can't start would wait forever.
+Idle threads stay for a while, since starting a thread takes longer than waking one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _idle: list[_Inbox] = []
 
 
 def start(call: Callable[[], None]) -> None:
-    """Run `call`, which raises nothing, in a thread of its own."""
+    """Run `call`, which must not raise, in a thread of its own."""
     with _lock:
         inbox = _idle.pop() if _idle else None
     if inbox is not None:
@@ -36,7 +36,7 @@ def _work(call: Callable[[], None]) -> None:
     inbox: _Inbox = SimpleQueue()
     while True:
         call()
-        del call  # it holds the values that it was given
+        del call  # it keeps its arguments alive
         with _lock:
             _idle.append(inbox)
         try:
@@ -46,11 +46,11 @@ def _work(call: Callable[[], None]) -> None:
                 if inbox in _idle:
                     _idle.remove(inbox)
                     return
-            call = inbox.get()  # somebody took this thread as its time was up
+            call = inbox.get()  # `start` took this thread as the timeout expired
 
 
 def _forget_threads() -> None:
-    """A forked child has none of the threads."""
+    """Drop the idle threads, since a forked child has none of them."""
     global _lock
     _lock = threading.Lock()
     _idle.clear()

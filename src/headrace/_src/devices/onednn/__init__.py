@@ -4,17 +4,17 @@ Arrays are float32 or bfloat16 (products of bfloat16 are accumulated in float32)
 C-contiguous are copied first. Results are 64-byte aligned. Every function is safe to call from many
 threads at once and releases the GIL while it computes.
 
-Whatever oneDNN does not do, for example other dtypes, empty arrays, shapes that do not fit
-together, or a machine without the library, raises `Unsupported`: the caller then uses its NumPy
-kernel, which either computes the result or explains the mistake.
+Cases that oneDNN does not support raise `Unsupported`: for example other dtypes, empty arrays,
+shapes that do not fit together, or a machine without the library. The caller then falls back to its
+NumPy kernel, which either computes the result or explains the mistake.
 
 Conventions: `strides`, `dilations` (1 = dense) and `ksize` hold one entry per spatial dimension;
 `pads` holds one (before, after) pair each. There may be one to three spatial dimensions.
 `data_format` is 'NHWC' (channels last) or 'NCHW', or TensorFlow's names for other ranks. Filters
 are [*window, in, out].
 
-Reading order: library (loading), plan (chains of primitives and their cache), window (geometry),
-then the operations: convolution, pooling, matmul, softmax.
+Reading order: library (loading), primitive_chains (plans and their cache), onednn_window
+(geometry), then the operations: convolution, pooling, matmul, softmax.
 """
 
 from headrace._src.devices.onednn.conv_primitives import (

@@ -1,8 +1,8 @@
-"""Load oneDNN (3.x, built for OpenMP). In: settings. Out: a `Library`, or why there is none.
+"""Load oneDNN (3.x, built for OpenMP). In: settings. Out: a `Library`, or the reason why not.
 
 The library is looked for at the first use, never at import, and the outcome is kept for the life of
-the process. Whoever calls `library()` gets the loaded `Library` or an `Unsupported` error, which
-callers treat as "use the NumPy kernel".
+the process. `library()` returns the loaded `Library` or raises `Unsupported`, on which callers fall
+back to their NumPy kernel.
 
 State: `_outcome` (None before the first use, then a `Library` or a one-line reason), under `_lock`.
 Invariant: a child made by fork never enters oneDNN if its parent had loaded it: GNU OpenMP's
@@ -20,7 +20,7 @@ from headrace._src.core.config import settings
 from headrace._src.core.locks import Lock
 from headrace._src.devices import openmp
 
-# Facts of the C headers (dnnl_types.h, dnnl_common_types.h); stable across 3.x.
+# Constants from the C headers (dnnl_types.h, dnnl_common_types.h); stable across 3.x.
 CPU = 1
 IN_ORDER = 1
 SCRATCHPAD_USER = 1
@@ -49,7 +49,7 @@ _STATUS = (
     "not_required",
 )
 
-# Too short to be worth letting go of the GIL and waiting for it again.
+# These functions are too short to be worth releasing the GIL and waiting for it again.
 _KEEPS_GIL = {"dnnl_memory_set_data_handle", "omp_set_num_threads"}
 
 # The instruction sets that oneDNN may use on a processor of a level.
@@ -130,7 +130,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
 
 
 class Unsupported(Exception):
-    """oneDNN cannot do what was asked (or is not there); the caller's NumPy kernel can."""
+    """oneDNN does not support the request, or is missing; the caller uses its NumPy kernel."""
 
 
 def check(status: int, what: str) -> None:
@@ -146,13 +146,13 @@ class Library:
     functions: entry points by their C names, with argument types declared; OpenMP's are among them
     num_threads: how many threads a primitive may use
     engine: the CPU engine
-    attr: primitive attributes: scratchpads are given by the caller, so that one primitive may be
-        executed by several threads at once
+    attr: primitive attributes: the caller provides scratchpads, so that several threads may execute
+        one primitive at once
     """
 
     def __init__(self, path: str):
-        openmp.library()  # with its settings, before the path's dependencies load it without
-        with openmp.environment():  # where the path brings an OpenMP of its own
+        openmp.library()  # before the path's dependencies load it without our settings
+        with openmp.environment():  # in case the path brings an OpenMP of its own
             cdll = ctypes.CDLL(path)
         self.functions: dict[str, Callable[..., Any]] = {}
         keeping_gil = ctypes.PyDLL(path)
@@ -167,7 +167,7 @@ class Library:
         self.call("dnnl_primitive_attr_set_scratchpad_mode", self.attr, SCRATCHPAD_USER)
 
     def _narrow(self) -> None:
-        """Keep to the instruction sets of HEADRACE_TARGET; else ONEDNN_MAX_CPU_ISA's count."""
+        """Keep to the instruction sets of HEADRACE_TARGET; without it ONEDNN_MAX_CPU_ISA counts."""
         level = settings().target
         if level in _ISAS:
             self.call("dnnl_set_max_cpu_isa", _ISAS[level])
@@ -228,7 +228,7 @@ def library() -> Library:
 
 
 def available() -> bool:
-    """Say whether oneDNN can be used in this process (loads it if it was not yet)."""
+    """Return whether oneDNN can be used in this process; load it if that was not tried yet."""
     return why_not() is None
 
 
@@ -239,7 +239,7 @@ def why_not() -> str | None:
 
 
 def usable_handles(lib: Library) -> bool:
-    """Say whether handles made with `lib` may still be destroyed (not in a forked child)."""
+    """Return whether handles made with `lib` may still be destroyed (not in a forked child)."""
     return _outcome is lib
 
 
@@ -247,7 +247,7 @@ def _after_fork_in_child() -> None:
     global _lock, _outcome
     _lock = Lock()  # another thread of the parent may have held it
     if isinstance(_outcome, Library):
-        _outcome = "oneDNN was loaded before this process was forked, and OpenMP cannot follow"
+        _outcome = "oneDNN was loaded before this process was forked, and OpenMP's threads are lost"
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)

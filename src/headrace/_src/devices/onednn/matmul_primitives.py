@@ -29,7 +29,7 @@ def _logical(shape: Shape, rank: int, transposed: bool) -> Shape:
 
 
 def _worth_reordering(a_dims: Shape, b_dims: Shape) -> bool:
-    """Say whether the right operand should first go to the layout that oneDNN prefers.
+    """Return whether to reorder the right operand first, to the layout that oneDNN prefers.
 
     The kernels for plain layouts lose speed once the right operand outgrows the caches (2560 cubed:
     91 GF/s, reordered 268), but with few rows the reorder costs more than it gains (16 rows by
@@ -47,8 +47,9 @@ def matmul_plan(
     transpose_b: bool,
     multiplied: int | None = None,
 ) -> tuple[PrimitiveChain, Shape]:
-    """The plan of `matmul`: arrays a, b, product. `multiplied`: another type to convert a and b to
-    first.
+    """Return the plan of `matmul`, with arrays a, b and product, and the product's shape.
+
+    multiplied: another type to convert a and b to first.
     """
     require(min(len(a_shape), len(b_shape)) >= 2, "matmul of an array with fewer than 2 dimensions")
     require(0 not in a_shape + b_shape, "empty array")
@@ -95,8 +96,8 @@ def gemm(
 
     One call of the C library, without the plan that `matmul` keeps: 2-D float32 only.
     """
-    require(a.ndim == b.ndim == 2, "gemm of other than matrices")
-    require(a.dtype == b.dtype == np.float32, "gemm of other than float32")
+    require(a.ndim == b.ndim == 2, "gemm of arrays that are not matrices")
+    require(a.dtype == b.dtype == np.float32, "gemm of types other than float32")
     rows, depth = a.shape[::-1] if transpose_a else a.shape
     depth_of_b, columns = b.shape[::-1] if transpose_b else b.shape
     require(depth == depth_of_b and 0 not in (rows, depth, columns), "shapes do not fit")

@@ -1,8 +1,8 @@
-"""Sliding windows in oneDNN's terms, which convolutions and pools share, checked once per plan.
+"""Sliding windows in oneDNN's terms, shared by convolutions and pools, checked once per plan.
 
 In: shapes and window parameters as the caller gave them. Out: oneDNN's dimensions, or
-`Unsupported`. Convention: oneDNN's logical dimensions are always (batch, channels, *spatial); how
-they lie in memory is said by an order of dimensions, outermost first.
+`Unsupported`. Convention: oneDNN's logical dimensions are always (batch, channels, *spatial). Their
+layout in memory is given by an order of dimensions, outermost first.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ _CHANNELS_LAST = {
 
 
 def pairs(pads: Pads) -> tuple[tuple[int, int], ...]:
-    """Return the pads as tuples, fit to be part of a cache's key."""
+    """Return the pads as tuples, which can be part of a cache's key."""
     return tuple([(before, after) for before, after in pads])
 
 

@@ -22,7 +22,7 @@ from headrace._src.devices.onednn.primitive_chains import (
 
 
 class _Pool:
-    """Descriptors of a pool, and its forward primitive, which backward ones take as a hint."""
+    """Descriptors of a pool, and its forward primitive, which is a hint for backward ones."""
 
     def __init__(
         self,
@@ -141,7 +141,7 @@ def avg_pool(
     pads: Pads,
     data_format: str = "NHWC",
 ) -> np.ndarray:
-    """Return the mean of each window's elements; padding counts neither as value nor as number."""
+    """Return the mean of each window's elements; padding counts in neither the sum nor the size."""
     return _pool(c.POOLING_AVERAGE, x, ksize, strides, pads, data_format)
 
 
@@ -157,7 +157,7 @@ def max_pool_backward(
     """Return the gradient of `max_pool` for its input x and output y.
 
     Among equal maxima of a window the first in row-major order receives the gradient. The places of
-    the maxima are found again from x, so y is only checked to belong to dy.
+    the maxima are computed again from x; of y, only the shape is checked.
     """
     dtype = common_dtype(x, y, dy)
     require(y.shape == dy.shape, f"y has shape {y.shape}, dy {dy.shape}")

@@ -1,16 +1,16 @@
-"""Chains of oneDNN primitives. In: descriptors and primitives. Out: a `Plan` that runs on arrays.
+"""Chains of oneDNN primitives. In: descriptors and primitives. Out: a plan that runs on arrays.
 
-A plan is built once per shape class and run many times. It takes the caller's arrays in the order
-in which their slots were declared; values that live only inside the chain (reordered filters, a
-pooling workspace, scratchpads) are placed in an arena that belongs to the running thread.
+A plan (`PrimitiveChain`) is built once per shape class and run many times. It takes the caller's
+arrays in the order in which their slots were declared. Values that live only inside the chain
+(reordered filters, a pooling workspace, scratchpads) are in an arena of the running thread.
 
 Invariants
 - A plan never changes after it is built, so any number of threads may run it at once: everything
-  that an execution writes to lives in a `Frame` (memory objects, argument lists, stream), and a
-  frame is used by one execution at a time. Idle frames wait in a list, whose append and pop are
-  atomic.
-- Native handles are destroyed when the Python object that owns them goes, and not at all in a
-  forked child.
+  that an execution writes to lives in a frame (`ExecutionMemory`: memory objects, argument lists,
+  stream), and a frame is used by one execution at a time. Idle frames wait in a list, whose append
+  and pop are atomic.
+- Native handles are destroyed together with the Python object that owns them, but never in a forked
+  child.
 - Executing releases the GIL (ctypes does so around every call).
 
 State: one cache of plans per builder function (`cached`), emptied in a forked child.
@@ -52,8 +52,8 @@ Dims = Sequence[int]
 
 _CACHE_SIZE = 512  # plans per builder function
 
-# Plans shorter than this run in the calling thread alone. To start and join a team costs 2 us on an
-# idle machine and, with the other core busy, 100 to 190 us were measured for tiny primitives.
+# Plans shorter than this run in the calling thread alone. Starting and joining a team takes 2 us on
+# an idle machine; with the other core busy, 100 to 190 us were measured for tiny primitives.
 _SERIAL_BELOW_NS = 20_000
 
 _DTYPES = {np.dtype(np.float32): F32, np.dtype(ml_dtypes.bfloat16): BF16}
@@ -98,9 +98,9 @@ class _Handles:
 
 
 class _Thread(threading.local):
-    """What belongs to a running thread: scratch memory as large as the largest plan it has run."""
+    """The scratch memory of a running thread: enough for the largest plan that it has run."""
 
-    _size = -1  # so that a thread's first request is always one to grow
+    _size = -1  # so that a thread's first request always grows it
     _base = 0
 
     def arena(self, nbytes: int) -> int:
@@ -123,7 +123,7 @@ _thread = _Thread()
 
 @contextlib.contextmanager
 def _thread_count(lib: Library, count: int) -> Iterator[None]:
-    """Let the calling thread's primitives have `count` threads for a while."""
+    """Let the calling thread's primitives have `count` threads within the with-block."""
     lib.functions["omp_set_num_threads"](count)
     try:
         yield
@@ -137,10 +137,10 @@ def int64s(values: Dims) -> ctypes.Array:
 
 
 class PlanBuilder:
-    """Collects descriptors, slots and steps, in order, and makes a `Plan` of them."""
+    """Collects descriptors, slots and steps, in order, and makes a plan of them."""
 
     def __init__(self, estimate_ns: float) -> None:
-        """Begin a plan that is expected to take so many nanoseconds on one thread."""
+        """Begin a plan that should take `estimate_ns` nanoseconds on one thread."""
         self.lib = library()
         self._serial = estimate_ns < _SERIAL_BELOW_NS
         self._handles = _Handles(self.lib)
@@ -165,7 +165,7 @@ class PlanBuilder:
         )
 
     def any_layout(self, dims: Dims, dtype: int) -> int:
-        """Describe an array whose layout oneDNN shall choose."""
+        """Describe an array whose layout oneDNN may choose."""
         return self._tagged(dims, TAG_ANY, dtype)
 
     def blocked(self, dims: Dims, block: int, dtype: int) -> int:
@@ -184,7 +184,7 @@ class PlanBuilder:
         )
 
     def with_relu(self) -> int:
-        """Attributes like those of all primitives that also apply max(x, 0) to the result."""
+        """Return the attributes of all primitives, extended to apply max(x, 0) to the result."""
         post_ops = self._handles.new("dnnl_post_ops_create", "dnnl_post_ops_destroy")
         self.lib.call("dnnl_post_ops_append_eltwise", post_ops, ELTWISE_RELU, 0.0, 0.0)
         attr = self._handles.new(
@@ -204,7 +204,7 @@ class PlanBuilder:
         )
 
     def name_of(self, primitive_desc: int) -> str:
-        """What oneDNN calls the implementation that it chose."""
+        """Return oneDNN's name for the implementation that it chose."""
         name = ctypes.c_char_p()
         self.lib.call(
             "dnnl_primitive_desc_query", primitive_desc, QUERY_NAME, 0, ctypes.byref(name)
@@ -216,7 +216,7 @@ class PlanBuilder:
         return self.lib.functions["dnnl_primitive_desc_query_md"](primitive_desc, what, 0)
 
     def array(self, desc: int) -> Slot:
-        """Declare the next array that the caller will pass to `Plan.run`."""
+        """Declare the next array that the caller will pass to `PrimitiveChain.run`."""
         return self._add_slot(desc, None)
 
     def scratch(self, desc: int) -> Slot:
@@ -233,7 +233,7 @@ class PlanBuilder:
         return staged
 
     def as_output(self, slot: Slot, desc: int) -> Slot:
-        """Return where to write a value laid out as `desc` that `deliver` will bring to `slot`."""
+        """Return the slot for a value in the layout `desc` that `deliver` will bring to `slot`."""
         return slot if self._same(slot.desc, desc) else self.scratch(desc)
 
     def deliver(self, staged: Slot, slot: Slot) -> None:
@@ -241,8 +241,8 @@ class PlanBuilder:
         self._reorder(staged, slot)
 
     def execute(self, primitive_desc: int, arguments: dict[int, Slot]) -> None:
-        """Append a primitive to the chain; Unsupported if there is but a reference implementation
-        of it on this processor, which anything else is faster than.
+        """Append a primitive to the chain. Raise `Unsupported` if oneDNN has only a reference
+        implementation for this processor, since every other kernel is faster.
         """
         name = self.name_of(primitive_desc)
         if name.startswith("ref"):
@@ -268,7 +268,7 @@ class PlanBuilder:
         )
 
     def _new(self, create: str, destroy: str, *arguments: object) -> int:
-        """Create a handle under the plan's thread count, which many primitives keep for good."""
+        """Create a handle under the plan's thread count, which many primitives keep forever."""
         with _thread_count(self.lib, 1 if self._serial else self.lib.num_threads):
             return self._handles.new(create, destroy, *arguments)
 
@@ -296,7 +296,7 @@ class PlanBuilder:
 
 
 class ExecutionMemory:
-    """What one execution of a plan writes to: memory objects, argument lists and a stream."""
+    """The memory objects, argument lists and stream that one execution of a plan writes to."""
 
     def __init__(self, handles: _Handles, slots: Sequence[Slot], steps: Sequence[_Step]):
         lib = handles.lib
@@ -351,7 +351,7 @@ class PrimitiveChain:
 
     @property
     def names(self) -> list[str]:
-        """What oneDNN calls the implementations of the chain's primitives."""
+        """oneDNN's names for the implementations of the chain's primitives."""
         return [step.name for step in self._steps]
 
     def run(self, *arrays: np.ndarray) -> None:
@@ -381,14 +381,14 @@ class PrimitiveChain:
         self._idle.append(frame)
 
     def frame(self) -> ExecutionMemory:
-        """What one execution at a time may use, for callers that execute the chain themselves."""
+        """Return a frame for one execution at a time, for callers that run the chain themselves."""
         return ExecutionMemory(self._handles, self._slots, self._steps)
 
 
 def cached(
     build: Callable[..., tuple[PrimitiveChain, Shape]],
 ) -> Callable[..., tuple[PrimitiveChain, Shape]]:
-    """Keep what `build` returns, and what it refuses, for the most recently used arguments."""
+    """Cache the results and the refusals of `build` for the most recently used arguments."""
 
     @functools.lru_cache(_CACHE_SIZE)
     def attempt(*key: Any) -> tuple[PrimitiveChain, Shape] | str:
@@ -414,7 +414,7 @@ def forget_plans() -> None:
         cache.cache_clear()
 
 
-# A child's cached plans would run on its parent's OpenMP threads, which it does not have.
+# Cached plans would run on the parent's OpenMP threads, which a forked child does not have.
 os.register_at_fork(after_in_child=forget_plans)
 
 

@@ -1,4 +1,4 @@
-"""Softmax and log-softmax along the last axis by oneDNN (for others it has no fast code)."""
+"""Softmax and log-softmax along the last axis by oneDNN (it has no fast code for other axes)."""
 
 import math
 
@@ -35,8 +35,8 @@ def _run(algorithm: int, x: np.ndarray) -> np.ndarray:
     y = empty_aligned(shape, x.dtype)
     plan.run(ready(x), y)
     # oneDNN leaves a row's other entries as numbers when one is NaN or infinite; the definition
-    # makes the whole row NaN. Such a row always holds one NaN, which a sum carries through; that of
-    # squares is BLAS's, which is quicker than any other.
+    # makes the whole row NaN. Such a row always holds one NaN, which a sum propagates. The sum of
+    # squares is the fastest sum, because BLAS computes it.
     flat = y.reshape(-1)
     total = flat @ flat if y.dtype == np.float32 else y.min()
     require(total == total, "softmax of NaN or infinity")  # NaN is unequal to itself
