@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace._src.graph.structured import parts_of
+from headrace._src.graph.structured import Unraisable, parts_of
 from headrace._src.ops.base.define import b
 from headrace._src.ops.control.loops_and_branches import IF, WHILE
 from headrace._src.optimize.prune import prune
-from headrace._src.optimize.raising import Unraisable, raise_structure
+from headrace._src.optimize.raising import raise_structure
 
 
 @pytest.fixture(autouse=True)

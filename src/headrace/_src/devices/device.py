@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from headrace._src.core.device_names import DeviceSpec
 from headrace._src.core.errors import InvalidArgumentError
@@ -84,6 +84,14 @@ class Device:
         self.containers = Containers()
         self.allocator = Allocator(memory_limit)
         self.links: dict[str, Link] = {}
+
+    def put(self, value: Any) -> Any:
+        """Return a value of the host as this device's kernels take it."""
+        return value
+
+    def get(self, value: Any) -> Any:
+        """Return a value of this device as the host and other devices take it."""
+        return value
 
     def link_to(self, other: Device) -> Link:
         """Return the cost of sending a tensor to another device."""

@@ -1,5 +1,5 @@
 """Rendezvous: the place where the partitions of a step hand tensors to each other. In: values, by
-key. Out: a Pending for each key that is requested.
+key. Out: the value of each key that is requested, or a Pending.
 
 Each key is sent once and received once, in any order: a value waits for its receiver, or a receiver
 for its value. A dead tensor is a value like any other. An error can be sent in place of a value.
@@ -8,6 +8,7 @@ for its value. A dead tensor is a value like any other. An error can be sent in 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from headrace._src.core.errors import InternalError
@@ -26,7 +27,7 @@ class Key(NamedTuple):
     incarnation: int
     receiver: str
     tensor: str
-    frame: int = 0
+    frame: int | str = 0
     iteration: int = 0
 
     def __str__(self) -> str:
@@ -47,7 +48,7 @@ class Rendezvous:
     def __init__(self) -> None:
         self._lock = Lock()
         self._sent: dict[Key, _Sent] = {}
-        self._receivers: dict[Key, Pending] = {}
+        self._receivers: dict[Key, _Received] = {}
         self._over: set[Key] = set()  # keys that were received or dropped
         self._unwanted: set[Key] = set()  # keys whose receiver was cancelled
         self._error: BaseException | None = None
@@ -60,9 +61,23 @@ class Rendezvous:
         """Send an error in place of the value of a key; its receiver fails."""
         self._send(key, _Sent(None, error))
 
-    def recv_async(self, key: Key) -> Pending:
-        """Return a Pending for the value of a key."""
-        pending = Pending(lambda: f"tensor '{key.tensor}' of {key.sender}", self._forget(key))
+    def recv(self, key: Key, put: Callable[[Any], Any] | None = None) -> Any:
+        """Return the value of a key if it was sent, otherwise a Pending. `put` is applied to the
+        value.
+        """
+        with self._lock:
+            sent = self._sent.pop(key, None)
+            if sent is not None:
+                self._over.add(key)
+        if sent is None:
+            return self.recv_async(key, put)
+        if sent.error is not None:
+            raise sent.error
+        return sent.value if put is None else put(sent.value)
+
+    def recv_async(self, key: Key, put: Callable[[Any], Any] | None = None) -> Pending:
+        """Return a Pending of the value of a key, which may be there already."""
+        pending = _Received(key, self._forget, put)
         with self._lock:
             self._check()
             if key in self._receivers or key in self._over or key in self._unwanted:
@@ -105,22 +120,42 @@ class Rendezvous:
         if self._error is not None:
             raise self._error
 
-    def _forget(self, key: Key) -> Any:
-        """Return a function that drops a cancelled receiver. A value sent to it is dropped, too."""
-
-        def forget(pending: Pending) -> None:
-            with self._lock:
-                if self._receivers.get(key) is pending:
-                    del self._receivers[key]
-                    self._unwanted.add(key)
-
-        return forget
+    def _forget(self, pending: Pending) -> None:
+        """Drop a receiver that was cancelled, and the value that will be sent to it."""
+        assert isinstance(pending, _Received)
+        with self._lock:
+            if self._receivers.get(pending.key) is pending:
+                del self._receivers[pending.key]
+                self._unwanted.add(pending.key)
 
 
-def _deliver(pending: Pending, sent: _Sent) -> None:
+class _Received(Pending):
+    """The Pending of a key."""
+
+    __slots__ = ("key", "put")
+
+    def __init__(
+        self, key: Key, forget: Callable[[Pending], None], put: Callable[[Any], Any] | None
+    ) -> None:
+        super().__init__("", forget)
+        self.key = key
+        self.put = put
+
+    @property
+    def what(self) -> str:
+        return f"tensor '{self.key.tensor}' of {self.key.sender}"
+
+
+def _deliver(pending: _Received, sent: _Sent) -> None:
     if not pending.claim():
-        return  # its step was cancelled and doesn't need the value
-    if sent.error is None:
-        pending.complete(sent.value)
+        return  # its step was cancelled: nothing wants the value
+    error, value = sent.error, sent.value
+    if error is None and pending.put is not None:
+        try:
+            value = pending.put(value)
+        except Exception as failed:
+            error = failed
+    if error is None:
+        pending.complete(value)
     else:
-        pending.fail(sent.error)
+        pending.fail(error)

@@ -46,17 +46,20 @@ class StepContext:
         self.observe = observe
         self.frame = ""
         self.iteration = 0
+        self.path: int | str = 0
 
     @cached_property
     def rendezvous(self) -> Rendezvous:
         """The place where the partitions of the step hand tensors to each other."""
         return Rendezvous()
 
-    def inside(self, frame: str, iteration: int) -> StepContext:
-        """Return the same step, as a kernel in an iteration of a loop sees it."""
+    def inside(self, frame: str, iteration: int, path: int | str = 0) -> StepContext:
+        """Return the same step, as a kernel in an iteration of a loop sees it. `path` names the
+        frame and the iterations of the loops around it.
+        """
         self.rendezvous  # noqa: B018  (make it now, so that all copies share it)
         found = copy(self)
-        found.frame, found.iteration = frame, iteration
+        found.frame, found.iteration, found.path = frame, iteration, path
         return found
 
     def cancel(self, error: BaseException) -> None:

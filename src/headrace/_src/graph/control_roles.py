@@ -20,6 +20,8 @@ class Flow(enum.Enum):
     EXIT = "exit"  # passes its data out of the frame; while it's dead, the loop continues
     NEXT = "next"  # passes its data to the next iteration
     TRIGGER = "trigger"  # runs when all its control inputs are done, dead or not
+    SEND = "send"  # sends its data to another device, dead or not
+    RECV = "recv"  # passes on what another device has sent, which may be dead
 
 
 class _Dead:

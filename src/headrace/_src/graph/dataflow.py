@@ -420,9 +420,14 @@ class Dataflow:
         """Whether some node calls functions."""
         return any(n.definition.calls is not None for n in self.nodes)
 
+    @cached_property
+    def devices(self) -> list[str]:
+        """The devices of the nodes, in the order of their first use."""
+        return list(dict.fromkeys([n.device for n in self.nodes if n.device and not n.constant]))
+
     def __str__(self) -> str:
         lines = [f"feed  {f.value.name} {f.type}" for f in self.feeds]
-        several = len({n.device for n in self.nodes if n.device}) > 1
+        several = len(self.devices) > 1
         lines += [f"{n} on {n.device}" if several and n.device else str(n) for n in self.nodes]
         lines += [f"fetch {v.name}" for v in self.fetches]
         lines += [f"run   {n.name}" for n in self.targets]

@@ -27,6 +27,7 @@ __all__ = [
     "CALL",
     "UNDEFINED",
     "Called",
+    "Unraisable",
     "effect_of",
     "is_loop",
     "parts_of",
@@ -35,6 +36,10 @@ __all__ = [
 ]
 
 PARTS = ("cond", "body", "then", "otherwise", "callee")  # attributes that are steps
+
+
+class Unraisable(Exception):
+    """The control flow of a step is not made of nested loops and branches, each on one device."""
 
 
 class Called(NamedTuple):

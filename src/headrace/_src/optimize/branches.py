@@ -12,14 +12,13 @@ from collections.abc import Sequence
 
 from headrace._src.graph.control_roles import Flow
 from headrace._src.graph.dataflow import Node, Value
-from headrace._src.graph.structured import UNDEFINED
+from headrace._src.graph.structured import UNDEFINED, Unraisable
 from headrace._src.lowering.rules import Pass
 from headrace._src.ops.control.loops_and_branches import IF
 from headrace._src.optimize.structured_parts import (
     NodeDraft,
     Op,
     PartDraft,
-    Unraisable,
     holders,
     in_order,
     stand_in,

@@ -1,9 +1,9 @@
 """Common subexpressions. In: a Dataflow. Out: the same, with equal nodes merged.
 
-Nodes are equal if they have the same definition, attributes, inputs and controls; operands of a
-commutative op may be in any order. Since every write of a state is among the controls of the next
-read, two equal reads see the same value. Writing, random and blocking nodes, and reads of external
-state, are never merged. Constants are equal if they are bit for bit.
+Nodes are equal if they have the same definition, attributes, inputs, controls and device; operands
+of a commutative op may be in any order. Since every write of a state is among the controls of the
+next read, two equal reads see the same value. Writing, random and blocking nodes, and reads of
+external state, are never merged. Constants are equal if they are bit for bit.
 """
 
 from __future__ import annotations
@@ -27,11 +27,14 @@ _MOST_BYTES = 1 << 16  # the largest constant that is compared by its bytes
 def merge_common(flow: Dataflow) -> Dataflow:
     """Keep the first of each set of equal nodes."""
     first: dict[Hashable, Node] = {}
+    several = len(flow.devices) > 1
 
     def merge(node: Node) -> tuple[Value, ...] | None:
         key = _key(node)
         if key is None:
             return None
+        if several and node.constant is None:
+            key = key, node.device
         known = first.setdefault(key, node)
         return None if known is node else known.outputs
 

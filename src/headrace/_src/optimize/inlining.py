@@ -13,9 +13,9 @@ from dataclasses import replace
 from headrace._src.graph.dataflow import Dataflow, Node, rewrite
 from headrace._src.graph.definition import Effect
 from headrace._src.graph.graph_functions import GraphFunction
-from headrace._src.graph.structured import effect_of, with_effect
+from headrace._src.graph.structured import Unraisable, effect_of, with_effect
 from headrace._src.optimize.prune import prune
-from headrace._src.optimize.raising import Unraisable, raise_structure
+from headrace._src.optimize.raising import raise_structure
 from headrace._src.optimize.reread_references import reread
 
 __all__ = ["inline"]

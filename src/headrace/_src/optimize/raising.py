@@ -17,20 +17,20 @@ from typing import Any, NamedTuple
 from headrace._src.graph.control_roles import Flow
 from headrace._src.graph.dataflow import Dataflow, Node, Value
 from headrace._src.graph.definition import Effect
+from headrace._src.graph.structured import Unraisable
 from headrace._src.ops.control.loops_and_branches import WHILE
 from headrace._src.optimize.branches import raise_branches
 from headrace._src.optimize.structured_parts import (
     NodeDraft,
     Op,
     PartDraft,
-    Unraisable,
     assembled,
     holders,
     in_order,
     stand_in,
 )
 
-__all__ = ["Unraisable", "raise_structure"]
+__all__ = ["raise_structure"]
 
 
 def raise_structure(flow: Dataflow) -> Dataflow:

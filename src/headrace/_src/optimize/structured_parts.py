@@ -20,13 +20,12 @@ from headrace._src.graph.dataflow import (
     tensor_of,
 )
 from headrace._src.graph.definition import Definition
-from headrace._src.graph.structured import effect_of, with_effect
+from headrace._src.graph.structured import Unraisable, effect_of, with_effect
 
 __all__ = [
     "NodeDraft",
     "Op",
     "PartDraft",
-    "Unraisable",
     "assembled",
     "holders",
     "in_order",
@@ -34,10 +33,6 @@ __all__ = [
 ]
 
 Op = Any  # a Node, or a Draft
-
-
-class Unraisable(Exception):
-    """The control flow of a step is not made of loops and branches that nest."""
 
 
 class PartDraft(NamedTuple):

@@ -10,7 +10,7 @@ from headrace._src.compile.ahead.model import Model, port_name
 from headrace._src.compile.ahead.planning import plan_flow
 from headrace._src.devices.target import Target
 from headrace._src.graph.dataflow import ValueType
-from headrace._src.optimize.structured_parts import Unraisable
+from headrace._src.graph.structured import Unraisable
 from headrace._src.pipeline.passes import Options, optimise, prepare
 
 __all__ = ["compile_model"]

@@ -1,11 +1,11 @@
 """The pipeline: one visible list of passes, and the functions that run its stages.
 
-In: fetches, targets, feeds and options. Out: a Program. With HEADRACE_VERIFY set (and always in
-tests) the verifier of each form runs after each pass.
+In: fetches, targets, feeds and options. Out: a Program, or one for each device. With
+HEADRACE_VERIFY set (and always in tests) the verifier of each form runs after each pass.
 
 Stages, in order: `prepare` (once per plan: the operations that the step needs, and their devices),
-`raise` (if it calls functions, or has loops or branches), `read` and `optimise` (once per
-combination of feed shapes), `compile` or `interpret` (as pipeline.tiers decides), `finish`. A
+`raise` (if it calls functions, or has loops or branches), `transfer`, `read` and `optimise` (once
+per combination of feed shapes), `compile` or `interpret` (as pipeline.tiers decides), `finish`. A
 prepared step also has a generic program (`finish_as_is`), for shapes that are not specialised for.
 """
 
@@ -23,7 +23,7 @@ from headrace._src.devices.device import Device, local_devices
 from headrace._src.graph.dataflow import Dataflow, Node, map_parts
 from headrace._src.graph.operation import Operation, Tensor
 from headrace._src.graph.program import Program
-from headrace._src.graph.verify_flow import verify_dataflow, verify_program, verify_reads
+from headrace._src.graph.verify_flow import verify_dataflow, verify_reads
 from headrace._src.optimize.common import merge_common
 from headrace._src.optimize.dead import remove_dead
 from headrace._src.optimize.fold import fold, hold_constants
@@ -38,10 +38,13 @@ from headrace._src.optimize.reread_references import reread
 from headrace._src.optimize.simplify import simplify
 from headrace._src.optimize.specialise import specialise
 from headrace._src.optimize.states import verify_order
+from headrace._src.partition.cut import cut
+from headrace._src.partition.transfers import add_transfers, settle_devices, verify_transfers
+from headrace._src.partition.verify import verify_partitions, verify_programs
 from headrace._src.pipeline.clusters import cluster, recompute, rewrite
 from headrace._src.pipeline.long_loops import count_iterations
 from headrace._src.pipeline.reports import report_races
-from headrace._src.pipeline.schedule import schedule
+from headrace._src.pipeline.schedule import schedule, schedule_flow
 from headrace._src.place.constraints import Placement, place
 
 __all__ = ["PASSES", "Options", "compile_step", "finish", "finish_as_is", "optimise", "prepare"]
@@ -113,6 +116,10 @@ PASSES: list[PipelinePass] = [
     # Functions' bodies, loops and branches become nodes that hold steps.
     PipelinePass("raise", "inline", lambda f, o: inline(f), verify_dataflow),
     PipelinePass("raise", "raise", lambda f, o: raise_structure(f), verify_dataflow),
+    # Edges between devices become explicit. The later passes still see the whole step.
+    PipelinePass(
+        "transfer", "transfer", lambda f, o: add_transfers(f), verify_transfers, "by itself"
+    ),
     # Reads of variables become explicit; so do shapes, constants and the order of effects.
     PipelinePass("read", "read", lambda f, o: read_variables(f), verify_reads),
     PipelinePass("optimise", "specialise", lambda s, o: specialise(*s), verify_order),
@@ -125,6 +132,9 @@ PASSES: list[PipelinePass] = [
     PipelinePass("optimise", "dead", lambda f, o: remove_dead(f), verify_order),
     # Regions become nodes of native code; without the compiler the flow stays as it is.
     PipelinePass("compile", "rewrite", lambda f, o: rewrite(f), verify_order),
+    PipelinePass(
+        "compile", "settle", lambda f, o: settle_devices(f), verify_transfers, "by itself"
+    ),
     PipelinePass("compile", "merge", lambda f, o: merge_common(f), verify_order),
     PipelinePass("compile", "recompute", lambda f, o: recompute(f, o.memory), verify_order),
     PipelinePass(
@@ -138,7 +148,8 @@ PASSES: list[PipelinePass] = [
         verify_order,
         "whole first",
     ),
-    PipelinePass("finish", "schedule", lambda f, o: schedule(f), verify_program, "by itself"),
+    PipelinePass("finish", "cut", lambda f, o: cut(f), verify_partitions, "by itself"),
+    PipelinePass("finish", "schedule", lambda f, o: schedule(f), verify_programs, "by itself"),
 ]
 
 
@@ -163,12 +174,15 @@ def optimise(step: Dataflow, shapes: Sequence[Shape], options: Options) -> Dataf
     """
     if step.steers or step.calls:
         step = _run("raise", step, options)
+    step = _run("transfer", step, options)
     step = _run("read", step, options)
     return _run("optimise", (step, shapes), options)
 
 
-def finish(flow: Dataflow, options: Options, compiled: bool = False) -> Program:
-    """Return the program of an optimised step, with native code if `compiled`."""
+def finish(flow: Dataflow, options: Options, compiled: bool = False) -> Any:
+    """Return the Program of an optimised step, or the PartitionedProgram of one with several
+    devices; with native code if `compiled`.
+    """
     if compiled:
         with announced("compiling a step"):
             flow = _run("compile", flow, options)
@@ -183,13 +197,21 @@ def _compiling(options: Options) -> Callable[[Dataflow], Program]:
 
 
 @without_collector
-def finish_as_is(step: Dataflow, options: Options) -> Program:
-    """Return the program of a prepared step that runs with any shapes."""
-    step = read_variables(hold_constants(step), ordered=True)
+def finish_as_is(step: Dataflow, options: Options, whole: bool = False) -> Any:
+    """Return the program of a prepared step that runs with any shapes, or its PartitionedProgram.
+    `whole`: one Program, whatever the devices.
+    """
+    step = read_variables(add_transfers(hold_constants(step)), ordered=True)
     if settings().verify:
         verify_reads(step)
-    unwatched = replace(options, watch=None)
-    return replace(_run("finish", step, unwatched), specialised=False)
+        verify_transfers(step)
+    if whole:
+        return replace(schedule_flow(step), specialised=False)
+    made = _run("finish", step, replace(options, watch=None))
+    if isinstance(made, Program):
+        return replace(made, specialised=False)
+    programs = tuple(replace(program, specialised=False) for program in made.programs)
+    return replace(made, programs=programs)
 
 
 def compile_step(
@@ -199,7 +221,7 @@ def compile_step(
     shapes: Sequence[Shape],
     options: Options | None = None,
     watch: Watch | None = None,
-) -> Program:
+) -> Any:
     """Run every pass; call `watch` with each pass's name and result."""
     options = replace(options or Options(), watch=watch)
     step = prepare(fetches, targets, feeds, options)

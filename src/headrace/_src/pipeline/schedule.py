@@ -1,4 +1,5 @@
-"""Schedule. In: a Dataflow. Out: a Program whose slots are freed after their last reader.
+"""Schedule. In: a Dataflow, or Partitions. Out: a Program for each device, whose slots are freed
+after their last reader.
 
 Constants have slots, and no instructions. Nodes that look up the step's variables come first, so
 that the runtime can check its assumptions before the step changes anything. A Backedge has the slot
@@ -15,16 +16,38 @@ import numpy as np
 
 from headrace._src.core.collector import without_collector
 from headrace._src.graph.dataflow import Backedge, Dataflow, Node, Value
+from headrace._src.graph.partition import PartitionedProgram, Partitions
 from headrace._src.graph.program import Instruction, Program
 from headrace._src.graph.structured import parts_of
 from headrace._src.optimize.states import is_source
 
-__all__ = ["schedule"]
+__all__ = ["schedule", "schedule_flow"]
+
+
+def schedule(step: Dataflow | Partitions) -> Program | PartitionedProgram:
+    """Make the program of a step, or the programs of its partitions."""
+    if isinstance(step, Dataflow):
+        return schedule_flow(step)
+    position = {feed: i for i, feed in enumerate(step.feeds)}
+    return PartitionedProgram(
+        tuple(part.device for part in step.parts),
+        tuple(_named(schedule_flow(part.flow), step, i) for i, part in enumerate(step.parts)),
+        tuple(tuple(position[feed] for feed in part.flow.feeds) for part in step.parts),
+        step.sources,
+        step.edges,
+    )
+
+
+def _named(program: Program, step: Partitions, number: int) -> Program:
+    """Return a partition's program with the client's tensors as the names of its fetches."""
+    mine = [t for t, (part, _) in zip(step.tensors, step.sources, strict=True) if part == number]
+    slots = [slot for _, slot in program.fetches]
+    return replace(program, fetches=tuple(zip(mine, slots, strict=True)))
 
 
 @without_collector
-def schedule(flow: Dataflow) -> Program:
-    """Make the program of a step."""
+def schedule_flow(flow: Dataflow) -> Program:
+    """Make the program of a flow on one device, or of a whole step."""
     layout = _Layout(flow)
     for node in sorted(flow.nodes, key=lambda node: not is_source(node) or bool(node.controls)):
         if node.constant is not None:
@@ -36,7 +59,7 @@ def schedule(flow: Dataflow) -> Program:
 
 def _scheduled(node: Node) -> Node:
     """Return a node whose parts, if it has any, are programs."""
-    parts = {name: schedule(flow) for name, flow in parts_of(node).items()}
+    parts = {name: schedule_flow(flow) for name, flow in parts_of(node).items()}
     return replace(node, attrs={**node.attrs, **parts}) if parts else node
 
 

@@ -3,6 +3,7 @@
 from headrace._src.runtime.executor import Executable
 from headrace._src.runtime.kernels import ShapesChanged
 from headrace._src.runtime.numerics import guarded
+from headrace._src.runtime.partitions import PartitionedExecutable
 from headrace._src.runtime.step import Step
 
-__all__ = ["Executable", "ShapesChanged", "Step", "guarded"]
+__all__ = ["Executable", "PartitionedExecutable", "ShapesChanged", "Step", "guarded"]

@@ -27,7 +27,7 @@ from headrace._src.graph.structured import parts_of
 from headrace._src.runtime.frames import Frames
 from headrace._src.runtime.kernels import ShapesChanged, bind, copy_of, echo, failure, share, take
 from headrace._src.runtime.python_calls import RunElsewhere, Watched, with_python_calls
-from headrace._src.runtime.step import Step
+from headrace._src.runtime.step import Observer, Step
 
 __all__ = ["Executable"]
 
@@ -132,6 +132,46 @@ class Executable:
         for find in self._looks:
             find()
 
+    def step(self, deadline: float | None = None, observe: Observer | None = None) -> Step:
+        """Return one run that has a deadline or is observed."""
+        return Step(self, deadline, observe)
+
+    # -- The pieces of a run, for a partition that stops where it must wait ------------------------
+
+    @property
+    def watches(self) -> bool:
+        """Whether Python functions of the step may wait for each other."""
+        return bool(self._watched)
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether NumPy has nothing to warn about."""
+        return all(map(_is_silent, self.program.instructions))
+
+    @property
+    def code(self) -> Sequence[tuple[Any, ...]]:
+        """The instructions, except those that find variables: operation, kernel, function that
+        gathers its inputs, first output, number of outputs (-1: a sequence), slots to free.
+        """
+        return self._code
+
+    def blank(self, feeds: Sequence[Any]) -> list[Any]:
+        """Return the slots of a run before anything has run."""
+        return [*feeds, *self._blank]
+
+    def find(self, slots: list[Any]) -> None:
+        """Find the variables; ShapesChanged if one does not have the expected shape."""
+        for _, kernel, output in self._found:
+            slots[output] = kernel()
+
+    def fetched(self, slots: list[Any], feeds: Sequence[Any]) -> list[Any]:
+        """Return the fetches of a run that is over."""
+        try:
+            return [get(slots, i) for get, i in self._fetches]
+        except Exception as error:
+            failed = self.failure(error, None, None, slots, feeds)
+        raise failed
+
     def _run(self, feeds: Sequence[Any]) -> list[Any]:
         slots: list[Any] = [*feeds, *self._blank]
         code = self._watching(feeds, slots) if self._watched else self._code
@@ -157,7 +197,7 @@ class Executable:
         except _Waits as found:
             waits = found
         except Exception as error:
-            failed = self._failure(error, op, gather, slots, feeds)
+            failed = self.failure(error, op, gather, slots, feeds)
         if waits is not None:
             try:
                 return self._go_on(current(), feeds, slots, waits.number, waits.pending)
@@ -177,9 +217,10 @@ class Executable:
             code[place] = op, watched, gather, output, width, frees
         return code
 
-    def _failure(
+    def failure(
         self, error: Exception, op: Any, gather: Any, slots: list[Any], feeds: Sequence[Any]
     ) -> Exception:
+        """Return the error of a step whose instruction for `op` raised `error`; None: a fetch."""
         if op is None:
             op, gather = self._fetched_op(slots), None
         given = gather(slots) if gather is not None else ()

@@ -42,6 +42,7 @@ class FrameNode:
         "instruction",
         "kernel",
         "local",
+        "may_be_dead",
         "merged",
         "op",
         "outlives_death",
@@ -57,7 +58,8 @@ class FrameNode:
         self.kernel = kernel
         self.asks = asks_for_step(op)
         self.flow = op.definition.flow
-        self.outlives_death = self.flow in (Flow.MERGE, Flow.TRIGGER)
+        self.outlives_death = self.flow in (Flow.MERGE, Flow.TRIGGER, Flow.SEND)
+        self.may_be_dead = self.flow in (Flow.MERGE, Flow.RECV)  # though its inputs are alive
         self.constant = self.flow is Flow.ENTER and op._attrs["is_constant"]
         self.several = instruction.width > 1 or op.definition.schema.has_list_outputs
         self.dead = (DEAD,) * instruction.width

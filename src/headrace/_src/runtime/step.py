@@ -34,13 +34,27 @@ from headrace._src.runtime.frames import CONTROL, Frame, FrameNode
 from headrace._src.runtime.kernels import ShapesChanged, copy_of, echo, failure, take, translate
 from headrace._src.runtime.waits import report_quiet
 
-__all__ = ["Observer", "Step"]
+__all__ = ["Observer", "Step", "context_in"]
 
 # Called after each kernel with the operation, its start and end in seconds, and its results.
 Observer = Callable[[Operation | Node, float, float, list[Any]], None]
 
 _NAP = 1.0  # seconds: a sleeping thread wakes this often, so that it notices Ctrl-C
 _ARRIVED = -(2**60)  # dead count of a Merge with a live input: its dead inputs do not matter
+
+
+def context_in(
+    resources: Any, deadline: float | None = None, observe: Observer | None = None
+) -> tuple[StepContext, bool]:
+    """Return the context of a new step, and whether it is a part of the step that this thread
+    runs: then they share what lives as long as a step.
+    """
+    outer = current()
+    context = StepContext(resources, None, deadline, observe)
+    is_part = outer is not None and outer.resources is resources
+    if outer is not None and is_part:
+        context.id, context.container = outer.id, outer.container
+    return context, is_part
 
 
 class _Iteration:
@@ -78,11 +92,14 @@ class _Run:
         "iterations",
         "oldest",
         "parent",
+        "path",
     )
 
     def __init__(self, frame: Frame, parent: _Iteration | None) -> None:
         self.frame = frame
         self.parent = parent
+        outer = "" if parent is None else f"{parent.run.path};{parent.number};"
+        self.path = outer + frame.name if parent is not None else 0
         self.enters = frame.enters  # how many have yet to arrive
         self.invariants: list[tuple[FrameNode, tuple[Any, ...]]] = []
         self.exited: set[FrameNode] = set()
@@ -99,15 +116,20 @@ class Step:
         executable: Any,
         deadline: float | None = None,
         observe: Observer | None = None,
+        context: StepContext | None = None,
+        wake: Callable[[Step], None] | None = None,
     ) -> None:
+        """`context`, `wake`: of a step in partitions, of which this is one; `wake` is called when
+        something has come that it was blocked on.
+        """
         self._program = executable.program
         self._look = executable.look
         self._frames = frames = executable.frames
-        outer, resources = current(), executable.resources
-        self._is_part = outer is not None and outer.resources is resources  # of the outer step
-        self._context = StepContext(resources, None, deadline, observe)
-        if outer is not None and self._is_part:
-            self._context.id, self._context.container = outer.id, outer.container
+        self._is_part = context is not None
+        if context is None:
+            context, self._is_part = context_in(executable.resources, deadline, observe)
+        self._context = context
+        self._wake = wake
         self._deadline = deadline
         self._observe = observe
         self._fed: dict[int, Any] = {}
@@ -258,9 +280,32 @@ class Step:
                     if ready or not self._frames.takes:
                         self._cancellation.check()
         except BaseException:
-            self._abandon()
+            self.abandon()
             raise
         ready.extend(postponed)
+
+    def advance(self) -> bool:
+        """Run until nothing is left (True) or everything left is blocked (False); for a step in
+        partitions, whose thread then runs another one.
+        """
+        ready = self._ready
+        try:
+            with np.errstate(all="ignore"), active(self._context):
+                while ready or self._waiting:
+                    if self._over or not ready:
+                        if not self._over:
+                            if self._cancellation.error is None:
+                                return False
+                            self._withdraw(self._cancellation.error)
+                        self._collect()
+                        continue
+                    self._execute(*ready.popleft())
+                    if ready or not self._frames.takes:
+                        self._cancellation.check()
+        except BaseException:
+            self.abandon()
+            raise
+        return True
 
     def _execute(self, iteration: _Iteration, node: FrameNode) -> None:
         if iteration.dead[node.local] > 0 and not node.outlives_death:
@@ -272,8 +317,11 @@ class Step:
         start = time.time() if self._observe is not None else 0.0
         failed = None
         try:
+            if node.flow is Flow.SEND and iteration.dead[node.local] > 0:
+                given = [DEAD]
             if node.asks and iteration is not self._root:
-                inside = self._context.inside(iteration.run.frame.name, iteration.number)
+                run = iteration.run
+                inside = self._context.inside(run.frame.name, iteration.number, run.path)
                 with active(inside):
                     self._result = result = node.kernel(*given)
             else:
@@ -304,7 +352,7 @@ class Step:
             )
         if self._observe is not None:
             self._observe(node.op, start, time.time(), list(results))
-        alive = node.flow is not Flow.MERGE or results[0] is not DEAD
+        alive = not (node.may_be_dead and results[0] is DEAD)
         self._finish(iteration, node, results, alive)
 
     def _finish(
@@ -444,12 +492,18 @@ class Step:
         with self._changed:
             self._over.append(pending)
             self._changed.notify()
+        if self._wake is not None:
+            self._wake(self)
 
     def sleeper(self) -> int | None:
         """Return the thread that sleeps in this step, or None if the step has work to do."""
         with self._changed:
             busy = self._over or any(pending.works for pending in self._waiting)
             return None if busy else self._sleeper
+
+    def waiting(self) -> list[tuple[str, Any]]:
+        """Return the operations that are blocked, each with what it waits for."""
+        return [(pending.what, node.op) for pending, (_, node, _) in list(self._waiting.items())]
 
     def _take_over(self) -> None:
         """Take the results of Pendings that have ended; sleep until there is one."""
@@ -458,6 +512,10 @@ class Step:
             self._sleep()
             if not self._over and self._cancellation.error is not None:
                 self._withdraw(self._cancellation.error)
+        self._collect()
+
+    def _collect(self) -> None:
+        """Take the results of Pendings that have ended."""
         while self._over:
             pending = self._over.popleft()
             iteration, node, start = self._waiting.pop(pending)
@@ -481,8 +539,7 @@ class Step:
                     self._cancellation.check()
                     now = time.monotonic()
                     if now >= quiet:
-                        waiting = [(p.what, n.op) for p, (_, n, _) in self._waiting.items()]
-                        report_quiet(waiting, patience)
+                        report_quiet(self.waiting(), patience)
                         quiet = float("inf")
                     self._changed.wait(min(quiet - now, _NAP))
             finally:
@@ -531,7 +588,7 @@ class Step:
         message = f"Timed out waiting for notification: the step's deadline passed{while_}"
         self.cancel(errors.DeadlineExceededError(None, op, message))
 
-    def _abandon(self) -> None:
+    def abandon(self) -> None:
         """Cancel all Pendings after a failure, discard their results and drop all values."""
         error = errors.CancelledError(None, None, "the step was cancelled")
         left = [p for p in (*self._waiting, self._result) if isinstance(p, Pending)]

@@ -43,7 +43,7 @@ class PartialRun:
     """A step in progress, with the feeds, fetches and targets that are left."""
 
     def __init__(self, plan: Any) -> None:
-        executable = plan.variants.as_is()  # the shapes of later feeds are unknown
+        executable = plan.variants.whole()  # the shapes of later feeds are unknown
         program = executable.program
         self._step = Step(executable)
         self._slots = {**dict(program.feeds), **dict(program.fetches)}

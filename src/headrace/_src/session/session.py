@@ -25,7 +25,7 @@ from headrace._src.graph.operation import Operation, Tensor
 from headrace._src.ops.base.registration import load_plugins
 from headrace._src.pipeline import Options, prepare
 from headrace._src.place.constraints import Placement
-from headrace._src.runtime import Executable, ShapesChanged, Step
+from headrace._src.runtime import Executable, ShapesChanged
 from headrace._src.session import configuration, tracing
 from headrace._src.session.feeds import feed_array
 from headrace._src.session.fetches import FetchPlan, expand_feed, expand_partial_feed
@@ -327,7 +327,7 @@ class BaseSession:
         recorder: tracing.TraceRecorder | None,
     ) -> list[Any]:
         observe = recorder.observe if recorder is not None and recorder.observes else None
-        step = Step(executable, deadline, observe)
+        step = executable.step(deadline, observe)
         with self._resources.running(step):
             results = step.run(values)
         if recorder is not None:

@@ -22,9 +22,10 @@ from headrace._src.core.locks import Lock
 from headrace._src.devices.resources import Resources
 from headrace._src.graph.dataflow import Dataflow
 from headrace._src.graph.operation import Tensor
-from headrace._src.optimize.raising import Unraisable
+from headrace._src.graph.program import Program
+from headrace._src.graph.structured import Unraisable
 from headrace._src.pipeline import Options, compile_at, finish, finish_as_is, optimise
-from headrace._src.runtime import Executable, ShapesChanged, guarded
+from headrace._src.runtime import Executable, PartitionedExecutable, ShapesChanged, guarded
 from headrace._src.session.watching import StepWatch
 
 __all__ = ["Variants"]
@@ -55,7 +56,7 @@ class Variants:
         )
         self._settled: dict[Shapes, Executable] = {}
         self._waiting: dict[Shapes, tuple[Dataflow, Executable]] = {}
-        self._as_is: Executable | None = None
+        self._as_is: Any = None
         self._shared: Executable | None = None
         # Numbers are checked per operation, which requires running operations one by one.
         self._limit = 0 if options.check_numerics else options.specialisations
@@ -90,13 +91,20 @@ class Variants:
         if self._as_is is None:
             program = finish_as_is(self._step, self._options)
             guard = partial(guarded, self._resources) if self._options.check_numerics else None
-            self._as_is = Executable(program, self._resources, guard=guard)
+            self._as_is = self._executable(program, guard)
         return self._as_is
+
+    def whole(self) -> Executable:
+        """Return the executable for any values that runs all devices in one program, for runs that
+        are fed and fetched piece by piece.
+        """
+        program = finish_as_is(self._step, self._options, whole=True)
+        return Executable(program, self._resources)
 
     def shared(self) -> Executable:
         """Return the executable whose results may share memory with variables: for reading only."""
         if self._shared is None:
-            program = finish_as_is(self._step, self._options)
+            program = finish_as_is(self._step, self._options, whole=True)
             self._shared = Executable(program, self._resources, sharing=True)
         return self._shared
 
@@ -147,7 +155,7 @@ class Variants:
         if when == 1:
             self._settled[key] = executable = self._compiled(flow)
             return executable
-        executable = Executable(finish(flow, self._options), self._resources)
+        executable = self._executable(finish(flow, self._options))
         if when is None:
             self._settled[key] = executable
         else:
@@ -161,7 +169,12 @@ class Variants:
         return self.as_is()
 
     def _compiled(self, flow: Dataflow) -> Executable:
-        return Executable(finish(flow, self._options, compiled=True), self._resources)
+        return self._executable(finish(flow, self._options, compiled=True))
+
+    def _executable(self, program: Any, guard: Any = None) -> Any:
+        if isinstance(program, Program):
+            return Executable(program, self._resources, guard=guard)
+        return PartitionedExecutable(program, self._resources, guard)
 
 
 def _has_shape(t: Tensor) -> bool:

@@ -98,7 +98,7 @@ class CapturedStep:
             if any(name == known for known, _ in self.prepared):  # another session prepares it
                 self.prepared = []
             self.prepared.append((name, form))
-        elif stage in ("raise", "read"):
+        elif stage in ("raise", "transfer", "read"):
             self._current.raised = [*getattr(self._current, "raised", ()), (name, form)]
         elif stage == "optimise":
             self._variant(form, name).forms.append((name, form))

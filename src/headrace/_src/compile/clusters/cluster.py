@@ -5,6 +5,12 @@ Nodes that block, have strings, call Python or have unknown shapes stay outside.
 dependency order: compiled ones as long as some are ready, then the others. That gives few and large
 regions without cycles between them. All nodes of a region come after the same blocking ops, because
 one queue's element may be what another queue's dequeue depends on.
+
+All nodes of a region are on one device. The regions of all devices are taken in one order, so they
+have no cycle together, and a region may read a value of another device only if it needs nothing
+that comes after it. Where several devices have nodes that are ready, the one that the others wait
+for comes first: what they have ready and what they will receive then becomes one region. Devices
+that share a processor lose nothing by waiting.
 """
 
 from __future__ import annotations
@@ -36,9 +42,11 @@ from headrace._src.graph.dataflow import Dataflow, Node, Value, is_local
 from headrace._src.graph.definition import Definition
 from headrace._src.graph.schema import Schema
 from headrace._src.lowering.rules import Anchor, Read
+from headrace._src.ops.base.transfers import is_transfer
 
 __all__ = ["cluster", "is_worthwhile", "region_of", "regions", "rewrite"]
 
+_Key = tuple[str, int]  # of a region: its device, and the blocking ops that it comes after
 Readers = Mapping[Value, Sequence[Node | None]]
 Tell = Callable[[Node, str], None]
 
@@ -122,6 +130,8 @@ class _Dependencies:
 
     def __init__(self, nodes: list[Node]) -> None:
         inside = set(nodes)
+        # On a single device, nodes that passes have made may have no device of their own.
+        self._several = len({n.device for n in nodes if n.device}) > 1
         self._position = {n: i for i, n in enumerate(nodes)}
         self._waiting: dict[Node, int] = {}
         self._followers: dict[Node, list[Node]] = {n: [] for n in nodes}
@@ -145,12 +155,13 @@ class _Dependencies:
         waiting = dict(self._waiting)
         early = self._early(can)
         outside: list[Node] = []
-        inside: dict[int, list[Node]] = {}  # by what they come after
+        inside: dict[_Key, list[Node]] = {}
 
         def is_ready(node: Node) -> None:
             if can[node]:
                 after = _EARLY if node in early else self._awaited[node]
-                inside.setdefault(after, []).append(node)
+                device = node.device if self._several else ""
+                inside.setdefault((device, after), []).append(node)
             else:
                 outside.append(node)
 
@@ -160,24 +171,52 @@ class _Dependencies:
         runs: list[tuple[bool, list[Node]]] = []
         while outside or inside:
             kind = not outside  # outside nodes first: more nodes may then be ready
-            after = _EARLY if _EARLY in inside else next(reversed(inside), 0)
+            key = self._next(inside) if kind else ("", 0)
             taken: list[Node] = []
-            while ready := inside.get(after) if kind else outside:
+            while ready := inside.get(key) if kind else outside:
                 taken.append(node := ready.pop())
                 for follower in self._followers[node]:
                     waiting[follower] -= 1
                     if not waiting[follower]:
                         is_ready(follower)
             if kind:
-                del inside[after]
+                del inside[key]
             taken.sort(key=self._position.__getitem__)
             runs.append((kind, taken))
         return runs
+
+    def _next(self, inside: dict[_Key, list[Node]]) -> _Key:
+        """Return the region to take next: an early one, or that of a device on which no other
+        device that is ready waits.
+        """
+        newest = list(reversed(inside))
+        for key in newest:
+            if key[1] == _EARLY:
+                return key
+        devices = {device for device, _ in newest}
+        if len(devices) == 1:
+            return newest[0]
+        needed = {key: self._devices_after(inside[key]) & devices for key in newest}
+        return min(newest, key=lambda key: sum(key[0] in needed[k] for k in newest if k != key))
+
+    def _devices_after(self, ready: Sequence[Node]) -> set[str]:
+        """Return the other devices on which nodes depend on these ones."""
+        stack, seen = list(ready), set(ready)
+        own = {node.device for node in seen}
+        found: set[str] = set()
+        while stack:
+            for follower in self._followers[stack.pop()]:
+                if follower not in seen:
+                    seen.add(follower)
+                    stack.append(follower)
+                    found.add(follower.device)
+        return found - own
 
     def _early(self, can: Mapping[Node, bool]) -> set[Node]:
         """Return the compiled nodes between the outside and other compiled nodes, if they are
         little work: a region of their own keeps the rest in one piece.
         """
+        can = {node: can[node] or is_transfer(node) for node in self._position}
         gives: set[Node] = set()  # to what is compiled
         for node in reversed(self._position):
             if any(can[f] or f in gives for f in self._followers[node]):
@@ -187,7 +226,7 @@ class _Dependencies:
             for follower in self._followers[node]:
                 if follower in needed or (follower in gives and not can[follower]):
                     needed.add(node)
-        early = {n for n in needed if can[n]}
+        early = {n for n in needed if can[n] and not is_transfer(n)}
         heavy = any(isinstance(n.definition.lower, Anchor) for n in early)
         elements = sum(prod(v.type.sizes or ()) for n in early if works(n) for v in n.outputs)
         waits = any(map(self._awaited.__getitem__, early))
@@ -304,6 +343,7 @@ class _Clusterer:
             controls=_unique(controls),
             types=tuple(v.type for v in region.outputs),
             origin=next((n.origin for n in nodes if works(n)), nodes[0].origin),
+            device=nodes[0].device,
         )
         self.values.update(zip(region.outputs, node.outputs, strict=True))
         for member in nodes:

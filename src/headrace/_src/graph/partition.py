@@ -1,0 +1,86 @@
+"""Partitions: a step cut by devices. In: a Dataflow with a device for each node. Out: one flow for
+each device, joined by Sends and Recvs.
+
+Invariants (verify_partitions): all nodes of a partition are on its device; each key is sent by one
+node and received by one other; the nodes of all partitions together, with an edge from each Send to
+its Recv, have no cycle, and the partitions' orders agree with one order of all of them. So a
+partition that runs its nodes in order, and waits where a Recv has no value yet, never waits for
+itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from headrace._src.graph.dataflow import Dataflow, Feed, Node
+from headrace._src.graph.operation import Tensor
+from headrace._src.graph.program import Program
+
+__all__ = ["Edge", "Partition", "PartitionedProgram", "Partitions"]
+
+
+@dataclass(frozen=True)
+class Partition:
+    """The nodes of a step on one device, with their Sends and Recvs."""
+
+    device: str
+    flow: Dataflow
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """A tensor that travels: from a Send to a Recv. `size`: in bytes; None if it isn't known before
+    the step runs.
+    """
+
+    tensor: str
+    sender: str
+    receiver: str
+    size: int | None
+
+    def __str__(self) -> str:
+        size = "?" if self.size is None else str(self.size)
+        return f"{self.sender} -> {self.receiver}: {self.tensor} ({size} B)"
+
+
+@dataclass(frozen=True)
+class Partitions:
+    """A step in partitions.
+
+    feeds, tensors: those of the whole step, in its order. sources: for each fetch, the number of
+    its partition and its position among that partition's fetches. positions: the place of each node
+    in the order of the whole step.
+    """
+
+    parts: tuple[Partition, ...]
+    feeds: tuple[Feed, ...]
+    tensors: tuple[Tensor, ...]
+    sources: tuple[tuple[int, int], ...]
+    edges: tuple[Edge, ...] = ()
+    positions: dict[Node, int] = field(default_factory=dict, compare=False, repr=False)
+
+    def __str__(self) -> str:
+        shown = []
+        for part in self.parts:
+            shown += [f"{part.device}:", *(f"  {line}" for line in str(part.flow).splitlines())]
+        return "\n".join([*shown, *map(str, self.edges)])
+
+
+@dataclass(frozen=True)
+class PartitionedProgram:
+    """A step as one Program for each device.
+
+    feeds: for each Program, the positions of its feeds among the step's. sources: see Partitions.
+    """
+
+    devices: tuple[str, ...]
+    programs: tuple[Program, ...]
+    feeds: tuple[tuple[int, ...], ...]
+    sources: tuple[tuple[int, int], ...]
+    edges: tuple[Edge, ...] = ()
+
+    def __str__(self) -> str:
+        shown = []
+        for device, program in zip(self.devices, self.programs, strict=True):
+            shown += [f"{device}:", *(f"  {line}" for line in str(program).splitlines())]
+        return "\n".join([*shown, *map(str, self.edges)])

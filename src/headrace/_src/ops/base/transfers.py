@@ -1,0 +1,149 @@
+"""Ops that move values between devices; only the pipeline makes them.
+
+TRANSFER passes a value to the device of its node. It stands for the edge as long as a step is in
+one piece. When the step is cut into partitions, each TRANSFER becomes a SEND on the value's device
+and a RECV on its own, which meet in the step's rendezvous.
+
+SEND and RECV have TensorFlow's names and attributes. A control edge is a SEND_CONTROL and a RECV of
+an empty tensor. In a step with control flow primitives, a tensor may be dead, and each iteration of
+a loop sends its own (`for_flow`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from headrace._src.core.tensor_shape import TensorShape
+from headrace._src.devices.device import find_device
+from headrace._src.devices.rendezvous import Key
+from headrace._src.graph.control_roles import DEAD, Flow
+from headrace._src.graph.definition import NOT_DIFFERENTIABLE, Definition, Effect, OpKernel
+from headrace._src.graph.schema import Schema
+from headrace._src.ops.base import infer
+
+__all__ = [
+    "NOTHING",
+    "RECV",
+    "SEND",
+    "SEND_CONTROL",
+    "TRANSFER",
+    "for_flow",
+    "is_recv",
+    "is_send",
+    "is_transfer",
+    "key_of",
+]
+
+NOTHING = np.empty(0, np.float32)  # the tensor that a control edge sends
+
+_EDGE = (
+    "tensor_name: string; send_device: string; send_device_incarnation: int; recv_device: string"
+)
+
+
+class _Everywhere(Definition):
+    """An op whose kernel runs on every type of device."""
+
+    def table(self, device_type: str) -> tuple[OpKernel, ...]:
+        return (OpKernel(self.kernel),)
+
+
+class _Moving(Definition):
+    """The definition of TRANSFER, which is an identity between CPUs."""
+
+    def table(self, device_type: str) -> tuple[OpKernel, ...]:
+        return (OpKernel(_transfer),)
+
+
+def _transfer(value: Any, *, send_device: str, ctx: Any) -> Any:
+    return ctx.device.put(find_device(send_device).get(value))
+
+
+TRANSFER = _Moving(
+    schema=Schema("_Transfer", "value: T -> moved: T", "T: type; send_device: string"),
+    infer=infer.same_as(0),
+    kernel=lambda value: value,
+    gradient=NOT_DIFFERENTIABLE,
+    doc="Return a value on another device.",
+)
+
+
+def is_transfer(op: Any) -> bool:
+    """Return whether a node is a TRANSFER, and not a constant that was one."""
+    return op.definition is TRANSFER and op.constant is None
+
+
+def key_of(attrs: dict[str, Any], frame: int | str = 0, iteration: int = 0) -> Key:
+    """Return the rendezvous key of a Send or Recv in an iteration of a frame."""
+    return Key(
+        attrs["send_device"],
+        attrs["send_device_incarnation"],
+        attrs["recv_device"],
+        attrs["tensor_name"],
+        frame,
+        iteration,
+    )
+
+
+def _send(value: Any, *, ctx: Any, step: Any) -> None:
+    if value is not DEAD:
+        value = ctx.device.get(value)
+    step.rendezvous.send(key_of(ctx.attrs, step.path, step.iteration), value)
+
+
+def _send_control(value: Any = NOTHING, *, ctx: Any, step: Any) -> None:
+    step.rendezvous.send(key_of(ctx.attrs, step.path, step.iteration), value)
+
+
+def _recv(*, ctx: Any, step: Any) -> Any:
+    return step.rendezvous.recv(key_of(ctx.attrs, step.path, step.iteration), ctx.device.put)
+
+
+SEND = _Everywhere(
+    schema=Schema("_Send", "tensor: T ->", f"T: type; {_EDGE}"),
+    infer=lambda c, tensor: [],
+    kernel=_send,
+    gradient=NOT_DIFFERENTIABLE,
+    effect=Effect.WRITES,
+    doc="Send a tensor to another device.",
+)
+SEND_CONTROL = _Everywhere(
+    schema=Schema("_SendControl", "->", _EDGE),
+    infer=lambda c: [],
+    kernel=_send_control,
+    gradient=NOT_DIFFERENTIABLE,
+    effect=Effect.WRITES,
+    doc="Send an empty tensor to another device, where a node waits for this device.",
+)
+RECV = _Everywhere(
+    schema=Schema("_Recv", "-> tensor: tensor_type", f"tensor_type: type; {_EDGE}"),
+    infer=lambda c: TensorShape.of(None),
+    kernel=_recv,
+    gradient=NOT_DIFFERENTIABLE,
+    effect=Effect.BLOCKS,
+    doc="Receive a tensor from another device.",
+)
+# In a step with control flow primitives, a tensor may be dead.
+_IN_FLOWS: dict[Definition, Definition] = {
+    SEND: replace(SEND, flow=Flow.SEND),
+    SEND_CONTROL: replace(SEND_CONTROL, flow=Flow.SEND),
+    RECV: replace(RECV, flow=Flow.RECV),
+}
+
+
+def for_flow(definition: Definition, steers: bool) -> Definition:
+    """Return the definition of a Send or Recv for a step; `steers`: the step has primitives."""
+    return _IN_FLOWS[definition] if steers else definition
+
+
+def is_send(op: Any) -> bool:
+    """Return whether an operation or node sends a tensor or a control edge."""
+    return op.definition.op_type in (SEND.op_type, SEND_CONTROL.op_type)
+
+
+def is_recv(op: Any) -> bool:
+    """Return whether an operation or node receives a tensor."""
+    return op.definition.op_type == RECV.op_type

@@ -1,0 +1,153 @@
+"""A step on several devices computes what it computes on one: random graphs, placements, control
+flow and gradients. Nothing hangs, also where values go back and forth between devices.
+"""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import headrace as tf
+from headrace._src.graph.partition import PartitionedProgram
+from headrace._src.graph.program import Program
+from headrace._src.runtime.partitions import PartitionedExecutable
+from tests.property.random_steps import MATRICES, Step
+
+KINDS = ["unary", "binary", "reduce", "reshape", "transpose", "concat", "matmul", "slice"]
+DEVICES = 3
+
+seen = Counter()  # what the sample contained
+
+
+def config(count, jit):
+    levels = {"off": tf.OptimizerOptions.OFF, "always": tf.OptimizerOptions.ON_1}
+    options = tf.OptimizerOptions(global_jit_level=levels[jit])
+    return tf.ConfigProto(
+        device_count={"CPU": count},
+        allow_soft_placement=True,
+        graph_options=tf.GraphOptions(optimizer_options=options),
+    )
+
+
+class Scattered:
+    """A device function that puts operations on random devices, some in a row on the same one."""
+
+    def __init__(self, draw):
+        self._rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1), label="placement"))
+        self._stay = draw(st.sampled_from([0.0, 0.5, 0.9]), label="stay")
+        self._last = 0
+
+    def __call__(self, op):
+        if self._rng.random() >= self._stay:
+            self._last = int(self._rng.integers(DEVICES))
+        return f"/device:CPU:{self._last}"
+
+
+def results(fetches, feeds, count, jit, runs=2):
+    """Return the values of each run in a session with `count` devices."""
+    with tf.Session(config=config(count, jit)) as session:
+        session.run(tf.global_variables_initializer())
+        found = [session.run(fetches, feeds) for _ in range(runs)]
+        for plan in session._plans.values():
+            count_what_ran(plan.variants)
+    return found
+
+
+def count_what_ran(variants):
+    for executable in (*variants._settled.values(), variants._as_is):
+        if isinstance(executable, PartitionedExecutable):
+            program = executable.program
+            assert isinstance(program, PartitionedProgram)
+            seen["partitioned"] += 1
+            pairs = {(e.sender, e.receiver) for e in program.edges}
+            seen["round trips"] += any((b, a) in pairs for a, b in pairs)
+            for part in program.programs:
+                seen["clusters"] += any(i.op.type == "_Cluster" for i in part.instructions)
+        elif executable is not None:
+            assert isinstance(executable.program, Program)
+
+
+def random_step(data):
+    """Return the fetches and feeds of a random step, whose operations are on random devices."""
+    with tf.device(Scattered(data.draw)):
+        step = Step(data.draw, smooth=True)
+        step.start([tf.float32], MATRICES)
+        for _ in range(data.draw(st.integers(2, 10), label="operations")):
+            step.grow(KINDS)
+        loss = tf.add_n([tf.reduce_mean(v) for v in step.values[-3:]])
+        fetches = [loss, *step.values[-2:]]
+        if step.variables:
+            colocated = data.draw(st.booleans(), label="colocated gradients")
+            gradients = tf.gradients(loss, step.variables, colocate_gradients_with_ops=colocated)
+            pairs = [(v, g) for v, g in zip(step.variables, gradients, strict=True) if g is not None]
+            if pairs and data.draw(st.booleans(), label="update"):
+                with tf.control_dependencies([loss]):
+                    updates = [v.assign_sub(0.1 * g) for v, g in pairs]
+                with tf.control_dependencies(updates):
+                    fetches.append(pairs[0][0].read_value())
+            fetches += [g for _, g in pairs]
+    return fetches, step.feeds
+
+
+@given(st.data())
+@settings(max_examples=25)
+def test_interpreted_partitions_equal_the_whole_bit_for_bit(data):
+    with tf.Graph().as_default():
+        fetches, feeds = random_step(data)
+        whole = results(fetches, feeds, 1, "off")
+        for one, several in zip(whole, results(fetches, feeds, DEVICES, "off"), strict=True):
+            for a, b in zip(one, several, strict=True):
+                np.testing.assert_array_equal(a, b)
+
+
+@given(st.data())
+@settings(max_examples=20)
+def test_compiled_partitions_agree_with_the_whole(data):
+    with tf.Graph().as_default():
+        fetches, feeds = random_step(data)
+        whole = results(fetches, feeds, 1, "off")
+        for one, several in zip(whole, results(fetches, feeds, DEVICES, "always"), strict=True):
+            for a, b in zip(one, several, strict=True):
+                np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5)
+
+
+@given(st.data())
+@settings(max_examples=20)
+def test_control_flow_across_devices_equals_the_whole(data):
+    draw = data.draw
+    with tf.Graph().as_default(), tf.device(Scattered(draw)):
+        x = tf.placeholder(tf.float32, [3], name="x")
+        w = tf.Variable(np.ones(3, np.float32), use_resource=draw(st.booleans(), label="resource"))
+        trips = draw(st.integers(0, 4), label="iterations")
+        nested = draw(st.booleans(), label="nested")
+
+        def body(i, a):
+            b = tf.tanh(a * w + 0.1)
+            if nested:
+                _, b = tf.while_loop(lambda j, c: j < i, lambda j, c: (j + 1, c * 0.9), [0, b])
+            c = tf.cond(tf.equal(i % 2, 0), lambda: b * 0.5, lambda: b + x)
+            return i + 1, c
+
+        _, y = tf.while_loop(lambda i, a: i < trips, body, [0, x])
+        z = tf.cond(tf.reduce_sum(x) > 0, lambda: y + w, lambda: tf.square(y))
+        fetches = [y, z, *tf.gradients(z, [x, w])]
+        if draw(st.booleans(), label="assigned in a branch"):
+            with tf.control_dependencies([z]):
+                changed = tf.cond(x[0] > 0, lambda: tf.assign(w, x), lambda: tf.identity(w))
+            with tf.control_dependencies([changed]):
+                fetches.append(w.read_value())
+        feeds = {x: np.array(draw(st.sampled_from([[0.3, -0.2, 0.5], [-1, 0.5, -0.1]])), np.float32)}
+        whole = results(fetches, feeds, 1, "off")
+        for one, several in zip(whole, results(fetches, feeds, DEVICES, "off"), strict=True):
+            for a, b in zip(one, several, strict=True):
+                np.testing.assert_array_equal(a, b)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def what_was_sampled():
+    yield
+    if seen:  # not if none of these tests ran
+        for kind in ("partitioned", "round trips", "clusters"):
+            assert seen[kind] >= 5, (kind, seen)
