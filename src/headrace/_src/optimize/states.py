@@ -43,7 +43,9 @@ def carries_state(value: Value | ValueType) -> bool:
 
 def is_source(node: Node) -> bool:
     """Whether a node only looks up state: it makes references or handles, and changes nothing."""
-    return not node.inputs and bool(node.types) and all(map(carries_state, node.types))
+    if node.inputs or not node.types or node.definition.may_wait:
+        return False  # a Recv, for example, passes on what another device has looked up
+    return all(map(carries_state, node.types))
 
 
 def states_of(value: Value, known: dict[Value, frozenset[State]] | None = None) -> frozenset[State]:

@@ -419,7 +419,10 @@ class _FixedRun(_Run):
         try:
             if self._blocked is not None:
                 blocked, self._blocked = self._blocked, None
-                slots[code[number][3]] = blocked.result()
+                op, _, _, output, _, frees = code[number]
+                slots[output] = blocked.result()
+                for i in frees:
+                    slots[i] = None
                 number += 1
             while number < len(code):
                 op, call, key, output, width, frees = code[number]
