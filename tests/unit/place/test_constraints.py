@@ -67,9 +67,9 @@ def test_requests_that_can_not_be_met(graph):
     b._set_device("/cpu:2")
     with pytest.raises(InvalidArgumentError, match="explicitly assigned to /device:CPU:9 but"):
         placed(far)
-    with pytest.raises(InvalidArgumentError, match="Cannot colocate b on /cpu:2 with a on"):
+    with pytest.raises(InvalidArgumentError, match="Cannot colocate nodes b and a"):
         placed(a, b)
-    assert placed(a, b, far, soft=True) == {"a": 1, "b": 1, "far": 0}
+    assert placed(a, b, far, soft=True) == {"a": 0, "b": 0, "far": 0}
 
 
 def test_a_graph_is_checked_as_it_grows():
