@@ -237,7 +237,7 @@ class BaseSession:
         step = prepare(wanted.tensors, wanted.targets, feeds, options)
         if self._placement is not None:
             self._placement.pin(step)
-        if self._asked.log_placement:
+        elif self._asked.log_placement:
             tracing.log_placement(step)
         expected = self._expected.get(_signature(wanted, feeds), ())
         return Variants(step, options, self._resources, expected, watch)
@@ -246,7 +246,9 @@ class BaseSession:
         """Refuse a graph with an operation for which there is no device, whatever is run of it."""
         if self._placement is not None:
             with self._lock:
-                self._placement.extend()
+                placed = self._placement.extend()
+            if placed and self._asked.log_placement:
+                tracing.log_graph(self._placement, placed)
 
     def _options_for_graph(self) -> Options:
         return configuration.options_for(self._options, self._graph)
