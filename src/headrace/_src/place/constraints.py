@@ -79,7 +79,7 @@ class _Chosen:
     """
 
     def __init__(self, devices: Sequence[Device], soft: bool) -> None:
-        self._devices: Sequence[Device] = tuple(devices)
+        self._devices: tuple[Device, ...] = tuple(devices)
         self._soft = soft
         self.groups = Groups()
         self._decided: dict[Members, Device] = {}
@@ -153,7 +153,7 @@ class Placement(_Chosen):
     it, are placed by TensorFlow's rule.
 
     While there is a single CPU and all requests suit it, no groups are formed. Further state: how
-    much of the graph was processed; the operations whose groups have not been checked yet; where
+    much of the graph was processed, and how much of it has a device; the operations whose groups have not been checked yet; where
     operations keep state, which never moves.
     """
 
@@ -174,7 +174,7 @@ class Placement(_Chosen):
 
     def _begin(self) -> None:
         self._mutations = self._graph.mutations
-        self._seen = 0
+        self._seen = self._placed = 0
         self.groups = Groups()
         self._decided = {}
         self._open: list[str] = []
@@ -201,13 +201,14 @@ class Placement(_Chosen):
         graph = self._graph
         if self._mutations != graph.mutations:
             self._begin()
-        start = self._seen
         if not self._grouped and not self._suit():
             self._grouped = True
             self._begin()
         if self._grouped:
             self._group()
-        return graph._operations[start : self._seen]
+        placed = graph._operations[self._placed : self._seen]
+        self._placed = self._seen
+        return placed
 
     def _suit(self) -> bool:
         """Pass over new operations that may be on the single device; False if one may not."""

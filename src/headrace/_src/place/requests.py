@@ -33,7 +33,7 @@ _ANY: Fields = (None, None, None, None, None)
 _TYPE = 3  # the number of the field; fields before it are never dropped
 
 
-def feasible(group: Members, devices: Sequence[Device], soft: bool) -> tuple[Device, ...]:
+def feasible(group: Members, devices: tuple[Device, ...], soft: bool) -> tuple[Device, ...]:
     """Return the devices that a group may be on, the preferred one first."""
     if not group.asks and not group.pins:
         return _runnable(group, devices) or _refuse_kernels(group, devices)
@@ -46,15 +46,19 @@ def feasible(group: Members, devices: Sequence[Device], soft: bool) -> tuple[Dev
     wanted = _merge_others(made, kept, group, soft)
     tried = (wanted, wanted[:_TYPE] + made[_TYPE:], (*wanted[:_TYPE], None, None))
     for fields in tried if soft else tried[:1]:
-        matching = [device for device in devices if _satisfies(device, fields)]
-        suitable = _runnable(group, matching)
+        suitable = _runnable(group, _matching(fields, devices))
         if suitable:
             return suitable
-    matching = [device for device in devices if _satisfies(device, wanted)]
+    matching = _matching(wanted, devices)
     if matching:
         _refuse_kernels(group, matching)
     culprit = _culprit(found, devices)
     raise refusals.no_such_device(culprit, devices, soft)
+
+
+@lru_cache(maxsize=1024)
+def _matching(wanted: Fields, devices: tuple[Device, ...]) -> tuple[Device, ...]:
+    return tuple(device for device in devices if _satisfies(device, wanted))
 
 
 def _satisfies(device: Device, wanted: Fields) -> bool:
