@@ -26,11 +26,11 @@ from headrace._src.place import refusals
 from headrace._src.place.groups import Groups, Members, is_generator, measured
 from headrace._src.place.requests import feasible
 
-__all__ = ["Choose", "Group", "Placement", "place"]
+__all__ = ["Choose", "ColocationGroup", "Placement", "place"]
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ColocationGroup:
     """Operations that must be on one device.
 
     name: the name of the first one. feasible: the devices that satisfy all constraints, the
@@ -43,7 +43,7 @@ class Group:
 
 
 # Given all groups of a graph, returns the devices of some of them, by the groups' names.
-Choose = Callable[[Sequence[Group]], Mapping[str, Device]]
+Choose = Callable[[Sequence[ColocationGroup]], Mapping[str, Device]]
 
 
 def place(
@@ -153,8 +153,8 @@ class Placement(_Chosen):
     it, are placed by TensorFlow's rule.
 
     While there is a single CPU and all requests suit it, no groups are formed. Further state: how
-    much of the graph was processed, and how much of it has a device; the operations whose groups have not been checked yet; where
-    operations keep state, which never moves.
+    much of the graph was processed, and how much of it has a device; the operations whose groups
+    have not been checked yet; where operations keep state, which never moves.
     """
 
     def __init__(
@@ -244,7 +244,7 @@ class Placement(_Chosen):
             self.reconsider()
         self._stale = False
 
-    def list_groups(self) -> list[Group]:
+    def list_groups(self) -> list[ColocationGroup]:
         """Return the groups of the graph as it was last extended, in order of their first
         operations.
         """
@@ -257,10 +257,10 @@ class Placement(_Chosen):
             (self._shown(group) for group in found.values()), key=lambda g: g.operations[0]._id
         )
 
-    def _shown(self, group: Members) -> Group:
+    def _shown(self, group: Members) -> ColocationGroup:
         items = [op for op in group.items if isinstance(op, Operation)]
         items.sort(key=lambda op: op._id)
-        return Group(items[0].name, tuple(items), tuple(self._feasible(group)))
+        return ColocationGroup(items[0].name, tuple(items), tuple(self._feasible(group)))
 
     def reconsider(self) -> None:
         """Choose the devices of all groups again; InvalidArgumentError if one is not feasible."""
