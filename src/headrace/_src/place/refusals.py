@@ -78,7 +78,8 @@ def apart(
         item,
         f"Cannot colocate nodes {item.name} and {other.name}: Cannot place the graph because a "
         "reference or resource edge, or a colocation group, connects operations with incompatible "
-        f"{what} devices: {asked} vs {found}; {reason}. They are kept together so:",
+        f"{what} devices: {canonical_name(asked)} vs {canonical_name(found)}; {reason}. They are "
+        "kept together so:",
         group,
         other,
     )

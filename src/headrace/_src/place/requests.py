@@ -39,9 +39,9 @@ def feasible(group: Members, devices: tuple[Device, ...], soft: bool) -> tuple[D
         return _runnable(group, devices) or _refuse_kernels(group, devices)
     asks = sorted((role, at, ask, item) for (role, ask), (at, item) in group.asks.items())
     found = [(role, _parsed(ask, item), item) for role, _, ask, item in asks]
+    made = _agreed([(f, item) for role, f, item in found if role == MAKER], group)
     if group.pins:
         return _pinned(group, found, soft)
-    made = _agreed([(f, item) for role, f, item in found if role == MAKER], group)
     kept = _kept(made, found)
     wanted = _merge_others(made, kept, group, soft)
     tried = (wanted, wanted[:_TYPE] + made[_TYPE:], (*wanted[:_TYPE], None, None))
