@@ -31,8 +31,8 @@ MAKER, USER, OTHER = 0, 1, 2
 class Members:
     """The operations of one group.
 
-    items: in any order. kinds: one operation for each op type. asks: the device requests, by role
-    and text, each with the position and the operation of its first occurrence. leader: the first
+    items: in any order. kinds and asks: the op types, and the device requests by role and text, each
+    with the position and the operation of its first occurrence. leader: the first
     operation that is not a generator; first: the first one of all. pins: devices where operations
     of the group keep state, each with the name of one. feasible: the devices that the group may be
     on, once they were determined. choice: the device that was chosen among them by cost.
@@ -53,7 +53,7 @@ class Members:
     def __init__(self, name: str) -> None:
         self.names = [name]
         self.items: list[Item] = []
-        self.kinds: dict[Definition, Item] = {}
+        self.kinds: dict[Definition, tuple[int, Item]] = {}
         self.asks: dict[tuple[int, str], tuple[int, Item]] = {}
         self.first: tuple[int, Item] | None = None
         self.leader: tuple[int, Item] | None = None
@@ -64,8 +64,8 @@ class Members:
     def take(self, item: Item, position: int, role: int, generator: bool) -> None:
         """Add an operation at a position of the order."""
         self.items.append(item)
-        self.kinds.setdefault(item.definition, item)
         here = (position, item)
+        self.kinds.setdefault(item.definition, here)
         if item.device:
             self.asks.setdefault((role, item.device), here)
         if self.first is None:
@@ -78,8 +78,8 @@ class Members:
         """Add all operations of another group."""
         self.names += other.names
         self.items += other.items
-        for definition, item in other.kinds.items():
-            self.kinds.setdefault(definition, item)
+        for definition, here in other.kinds.items():
+            self.kinds[definition] = min(self.kinds.get(definition, here), here, key=_position)
         for key, here in other.asks.items():
             self.asks[key] = min(self.asks.get(key, here), here, key=_position)
         self.first = _earlier(self.first, other.first)

@@ -157,8 +157,8 @@ def _runnable(group: Members, devices: Sequence[Device]) -> tuple[Device, ...]:
 
 def _refuse_kernels(group: Members, devices: Sequence[Device]) -> Any:
     kind = devices[0].type
-    without = next(item for d, item in group.kinds.items() if not d.table(kind))
-    raise refusals.no_kernel(without, kind)
+    _, item = min(here for d, here in group.kinds.items() if not d.table(kind))
+    raise refusals.no_kernel(item, kind)
 
 
 def _culprit(found: list[_Request], devices: Sequence[Device]) -> Item:
