@@ -215,6 +215,25 @@ def test_gradients_are_with_their_operations_on_request():
     assert found["apart/y_grad/MatMul"] == 0
 
 
+def test_gradients_are_summed_on_each_device_first(graph):
+    v = tf.get_variable("v", [2], initializer=tf.zeros_initializer())
+    losses = []
+    for i in range(5):
+        with on(i % 2):
+            losses.append(tf.reduce_sum(tf.exp(v * float(i + 1))))
+    tf.gradients(tf.add_n(losses), v, colocate_gradients_with_ops=True, name="g")
+    sums = [op for op in graph.get_operations() if op.name.startswith("g/AddN")]
+    found = [([t.op.name for t in op.inputs], op.device, op.colocation_groups()) for op in sums]
+    products = [f"g/mul{i and f'_{i}' or ''}_grad/Mul" for i in range(5)]
+    assert found == [
+        (products[::2], "/device:CPU:0", [b"loc:@mul"]),
+        (products[1::2], "/device:CPU:1", [b"loc:@mul_1"]),
+        (["g/AddN", "g/AddN_1"], "", [b"loc:@v"]),
+    ]
+    apart = tf.gradients(losses[0] + losses[1], v, name="apart")[0].op
+    assert (apart.type, apart.device) == ("AddN", "")
+
+
 def test_colocation_scopes():
     with on(1):
         a = tf.no_op("a")

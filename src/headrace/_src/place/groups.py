@@ -31,11 +31,11 @@ MAKER, USER, OTHER = 0, 1, 2
 class Members:
     """The operations of one group.
 
-    items: in any order. kinds and asks: the op types, and the device requests by role and text, each
-    with the position and the operation of its first occurrence. leader: the first
-    operation that is not a generator; first: the first one of all. pins: devices where operations
-    of the group keep state, each with the name of one. feasible: the devices that the group may be
-    on, once they were determined. choice: the device that was chosen among them by cost.
+    items: in any order. kinds and asks: the op types, and the device requests by role and text,
+    each with the position and the operation of its first occurrence. leader: the first operation
+    that is not a generator; first: the first one of all. pins: devices where operations of the
+    group keep state, each with the name of one. feasible: the devices that the group may be on,
+    once they were determined. choice: the device that was chosen among them.
     """
 
     __slots__ = (
