@@ -224,7 +224,7 @@ def test_gradients_are_summed_on_each_device_first(graph):
     tf.gradients(tf.add_n(losses), v, colocate_gradients_with_ops=True, name="g")
     sums = [op for op in graph.get_operations() if op.name.startswith("g/AddN")]
     found = [([t.op.name for t in op.inputs], op.device, op.colocation_groups()) for op in sums]
-    products = [f"g/mul{i and f'_{i}' or ''}_grad/Mul" for i in range(5)]
+    products = [f"g/mul{(i and f'_{i}') or ''}_grad/Mul" for i in range(5)]
     assert found == [
         (products[::2], "/device:CPU:0", [b"loc:@mul"]),
         (products[1::2], "/device:CPU:1", [b"loc:@mul_1"]),

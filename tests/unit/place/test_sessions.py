@@ -1,5 +1,7 @@
 """Placement as sessions show it: logs, metadata, state that stays, and functions on devices."""
 
+from contextlib import closing
+
 import pytest
 
 import headrace as tf
@@ -139,3 +141,22 @@ def test_functions_on_no_device(target, message):
 
     with session() as s, pytest.raises(InvalidArgumentError, match=message):
         s.run(remote_call(target, [3.0], [tf.float32], double))
+
+
+@pytest.mark.parametrize("kind", [tf.InteractiveSession, tf.Session])
+def test_state_stays_where_steps_are_placed_one_by_one(kind):
+    config = tf.ConfigProto(device_count={"CPU": 2})
+    config.graph_options.place_pruned_graph = True
+    queue = tf.FIFOQueue(3, tf.float32, shapes=[[]], name="q")
+    with tf.device("/cpu:1"):
+        enqueue = queue.enqueue(1.0)
+    with tf.device("/cpu:7"):
+        tf.no_op("never")
+    with closing(kind(config=config)) as s:
+        s.run(enqueue)
+        assert s.run(queue.size()) == 1
+        with tf.colocate_with(queue.queue_ref):
+            there = tf.no_op("there")
+        there._set_device("/cpu:0")
+        with pytest.raises(InvalidArgumentError, match=r"q\w* keeps state on .*CPU:1 already"):
+            s.run(there)

@@ -8,7 +8,8 @@ of operations without inputs (constants, placeholders) goes where all its users 
 may be given (`Placement`'s `choose`); it can only choose feasible devices.
 
 A session places its whole graph, as it grows (`Placement`), so that a variable is on the same
-device in every step; a group that keeps state stays where it was first used.
+device in every step; a group that keeps state stays where it was first used. If operations that no
+step runs need no device, each step is placed by itself, but state stays too (`StepPlacement`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 
 from headrace._src.core.device_names import matches
 from headrace._src.devices.device import Device
-from headrace._src.graph.dataflow import Dataflow, Feed, Node, Value, rebuild
+from headrace._src.graph.dataflow import Dataflow, Feed, Node, Value, origin_of, rebuild
 from headrace._src.graph.definition import HOST
 from headrace._src.graph.graph import Graph
 from headrace._src.graph.operation import Operation
@@ -26,7 +27,7 @@ from headrace._src.place import refusals
 from headrace._src.place.groups import Groups, Members, is_generator, measured
 from headrace._src.place.requests import feasible
 
-__all__ = ["Choose", "ColocationGroup", "Placement", "place"]
+__all__ = ["Choose", "ColocationGroup", "Placement", "StepPlacement", "place"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,8 @@ def place(
         chosen = _Chosen(devices, soft)
         for node in others:
             chosen.groups.add(node)
+        if placement is not None:
+            placement.hold(chosen.groups)
 
     def placed(node: Node, inputs: tuple[Value, ...], controls: tuple[Node, ...]) -> Node:
         if placement is not None and placement.has(node):
@@ -157,6 +160,8 @@ class Placement(_Chosen):
     have not been checked yet; where operations keep state, which never moves.
     """
 
+    whole = True  # whether operations that no step runs are placed too
+
     def __init__(
         self,
         graph: Graph,
@@ -167,7 +172,7 @@ class Placement(_Chosen):
         super().__init__(devices, soft)
         self._graph = graph
         self._choose = choose
-        self._pinned: dict[str, Device] = {}  # by the name of an operation with state
+        self._pinned: dict[str, tuple[Device, Operation]] = {}  # operations with state by name
         self._grouped = not _is_plain(self._devices)
         self._suits: set[str] = set()  # requests that the single device satisfies
         self._begin()
@@ -178,10 +183,16 @@ class Placement(_Chosen):
         self.groups = Groups()
         self._decided = {}
         self._open: list[str] = []
+        self._held = False  # whether the groups know where there is state
         self._stale = False  # whether groups have changed since devices were last chosen
 
     def has(self, node: Node) -> bool:
-        """Whether a node represents an operation of the graph."""
+        """Whether the device of a node is known: of one that represents an operation of the
+        graph.
+        """
+        return self._represents(node)
+
+    def _represents(self, node: Node) -> bool:
         return node.origin is not None and node.origin.graph is self._graph
 
     def device_of(self, node: Node) -> str:
@@ -225,15 +236,14 @@ class Placement(_Chosen):
     def _group(self) -> None:
         """Add the new operations to groups, and check that all groups have a device."""
         operations = self._graph._operations
-        restarted = not self._seen
         for position in range(self._seen, len(operations)):
             op = operations[position]
             self.groups.add(op)
             self._open.append(op.name)
             self._seen = position + 1
-        if restarted:
-            for name, device in self._pinned.items():
-                self._pin(self.groups.of[name], name, device)
+        if not self._held:
+            self.hold(self.groups)
+            self._held = True
         if self._open:
             self._decided = {}
             self._stale = True
@@ -282,23 +292,44 @@ class Placement(_Chosen):
             return
         by_name = {device.name: device for device in self._devices}
         for node in flow.nodes:
-            if node.definition.keeps_state and self.has(node):
+            if node.definition.keeps_state and self._represents(node):
                 name = self._key(node)
-                device = by_name[node.device]
                 if name not in self._pinned:
-                    self._pinned[name] = device
-                    self._pin(self.groups.of[name], name, device)
+                    self._pinned[name] = by_name[node.device], origin_of(node)
+                    _hold(self.groups, name, *self._pinned[name])
 
-    def _pin(self, group: Members, name: str, device: Device) -> None:
-        if device not in group.pins:
-            group.pins[device] = name
-            group.feasible = group.choice = None
+    def hold(self, groups: Groups) -> None:
+        """Keep groups where operations of them have state."""
+        for name, (device, op) in self._pinned.items():
+            _hold(groups, name, device, op)
 
     def _key(self, node: Node) -> str:
         """Return the name of an operation of the node's group: of its origin, if a pass made it."""
         if node.name in self.groups.of or node.origin is None:
             return node.name
         return node.origin.name
+
+
+class StepPlacement(Placement):
+    """Where operations of a graph keep state, for a session that places each step by itself: only
+    the operations that a step runs must have a device.
+    """
+
+    whole = False
+
+    def has(self, node: Node) -> bool:
+        return False
+
+    def extend(self) -> list[Operation]:
+        return []
+
+
+def _hold(groups: Groups, name: str, device: Device, op: Operation) -> None:
+    """Keep the group of an operation on a device."""
+    group = groups.of.get(name)
+    if group is not None and device not in group.pins:
+        group.pins[device] = op
+        group.feasible = group.choice = None
 
 
 def _is_plain(devices: Sequence[Device]) -> bool:

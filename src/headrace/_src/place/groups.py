@@ -34,7 +34,7 @@ class Members:
     items: in any order. kinds and asks: the op types, and the device requests by role and text,
     each with the position and the operation of its first occurrence. leader: the first operation
     that is not a generator; first: the first one of all. pins: devices where operations of the
-    group keep state, each with the name of one. feasible: the devices that the group may be on,
+    group keep state, each with one of them. feasible: the devices that the group may be on,
     once they were determined. choice: the device that was chosen among them.
     """
 
@@ -57,7 +57,7 @@ class Members:
         self.asks: dict[tuple[int, str], tuple[int, Item]] = {}
         self.first: tuple[int, Item] | None = None
         self.leader: tuple[int, Item] | None = None
-        self.pins: dict[Device, str] = {}
+        self.pins: dict[Device, Item] = {}
         self.feasible: tuple[Device, ...] | None = None
         self.choice: Device | None = None
 
@@ -84,8 +84,8 @@ class Members:
             self.asks[key] = min(self.asks.get(key, here), here, key=_position)
         self.first = _earlier(self.first, other.first)
         self.leader = _earlier(self.leader, other.leader)
-        for device, name in other.pins.items():
-            self.pins.setdefault(device, name)
+        for device, item in other.pins.items():
+            self.pins.setdefault(device, item)
         self.feasible = self.choice = None
 
 

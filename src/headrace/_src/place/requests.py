@@ -135,11 +135,10 @@ def _differing(one: Fields, other: Fields) -> int:
 def _pinned(group: Members, found: list[_Request], soft: bool) -> tuple[Device, ...]:
     """Return the device where a group keeps state."""
     device, *rest = group.pins
-    by_name = {item.name: item for item in group.items}
+    holder = group.pins[device]
     if rest:
-        one, other = by_name[group.pins[device]], by_name[group.pins[rest[0]]]
-        raise refusals.apart(group, other, one, rest[0].name, device.name, "assigned")
-    holder = by_name[group.pins[device]]
+        other = group.pins[rest[0]]
+        raise refusals.apart(group, other, holder, rest[0].name, device.name, "assigned")
     for role, fields, item in found:
         if not soft and role != USER and not _satisfies(device, fields):
             raise refusals.moved(group, item, holder, device)

@@ -24,7 +24,7 @@ from headrace._src.graph.graph import Graph
 from headrace._src.graph.operation import Operation, Tensor
 from headrace._src.ops.base.registration import load_plugins
 from headrace._src.pipeline import Options, prepare
-from headrace._src.place.constraints import Placement
+from headrace._src.place.constraints import Placement, StepPlacement
 from headrace._src.runtime import Executable, ShapesChanged, Step
 from headrace._src.session import configuration, tracing
 from headrace._src.session.feeds import feed_array
@@ -94,10 +94,7 @@ class BaseSession:
         self._asked = asked = configuration.asked(config)
         # Whether each run has a deadline, or its costs are measured.
         self._watched = bool(asked.timeout or asked.cost_every)
-        self._placement: Placement | None = None
-        if not asked.place_pruned:
-            soft = self._options.soft_placement
-            self._placement = Placement(self._graph, self._options.devices, soft)
+        self._placement = self._new_placement(whole=not asked.place_pruned)
         self._resources = self._new_resources()
         self._plans: dict[Any, _Plan] = {}
         self._expected: dict[Signature, list[Any]] = {}
@@ -235,20 +232,22 @@ class BaseSession:
         if watch is not None:
             options = replace(options, watch=watch.passed, tell=watch.told)
         step = prepare(wanted.tensors, wanted.targets, feeds, options)
-        if self._placement is not None:
-            self._placement.pin(step)
-        elif self._asked.log_placement:
+        self._placement.pin(step)
+        if self._asked.log_placement and not self._placement.whole:
             tracing.log_placement(step)
         expected = self._expected.get(_signature(wanted, feeds), ())
         return Variants(step, options, self._resources, expected, watch)
 
+    def _new_placement(self, whole: bool) -> Placement:
+        kind = Placement if whole else StepPlacement
+        return kind(self._graph, self._options.devices, self._options.soft_placement)
+
     def _check_placement(self) -> None:
         """Refuse a graph with an operation for which there is no device, whatever is run of it."""
-        if self._placement is not None:
-            with self._lock:
-                placed = self._placement.extend()
-            if placed and self._asked.log_placement:
-                tracing.log_graph(self._placement, placed)
+        with self._lock:
+            placed = self._placement.extend()
+        if placed and self._asked.log_placement:
+            tracing.log_graph(self._placement, placed)
 
     def _options_for_graph(self) -> Options:
         return configuration.options_for(self._options, self._graph)
@@ -485,7 +484,8 @@ class InteractiveSession(BaseSession):
 
     def __init__(self, target: str = "", graph: Graph | None = None, config: Any = None) -> None:
         super().__init__(target, graph, config)
-        self._placement = None  # people try things out: only what is run must have a device
+        # People try things out: only what is run must have a device.
+        self._placement = self._new_placement(whole=False)
         if InteractiveSession._active:
             warnings.warn(
                 "An interactive session is already active. This can cause out-of-memory errors in "
