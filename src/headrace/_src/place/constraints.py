@@ -58,7 +58,8 @@ def place(
     """
     others = [node for node in flow.nodes if placement is None or not placement.has(node)]
     chosen: _Chosen | None = None
-    if not _is_plain(devices) or not all(_suits(devices[0], node.device) for node in others):
+    requests = {node.device for node in others if node.device}
+    if not _is_plain(devices) or not all(_suits(devices[0], request) for request in requests):
         chosen = _Chosen(devices, soft)
         for node in others:
             chosen.groups.add(node)
@@ -180,10 +181,8 @@ class Placement(_Chosen):
     def _begin(self) -> None:
         self._mutations = self._graph.mutations
         self._seen = self._placed = 0
-        self.groups = Groups()
-        self._decided = {}
+        self._restarted = True
         self._open: list[str] = []
-        self._held = False  # whether the groups know where there is state
         self._stale = False  # whether groups have changed since devices were last chosen
 
     def has(self, node: Node) -> bool:
@@ -235,15 +234,18 @@ class Placement(_Chosen):
 
     def _group(self) -> None:
         """Add the new operations to groups, and check that all groups have a device."""
+        # Another thread may be placing a step: it sees the old groups or the new ones.
+        groups = Groups() if self._restarted else self.groups
         operations = self._graph._operations
         for position in range(self._seen, len(operations)):
             op = operations[position]
-            self.groups.add(op)
+            groups.add(op)
             self._open.append(op.name)
             self._seen = position + 1
-        if not self._held:
-            self.hold(self.groups)
-            self._held = True
+        if self._restarted:
+            self.hold(groups)
+            self.groups, self._restarted = groups, False
+            self._decided = {}
         if self._open:
             self._decided = {}
             self._stale = True
