@@ -95,7 +95,7 @@ def test_a_group_with_state_stays_where_it_was_used(graph):
         with graph.colocate_with(v.op, ignore_existing=True):
             other = tf.no_op("other")
         other._set_device("/cpu:1")
-        with pytest.raises(errors.InvalidArgumentError, match="v keeps state on .*CPU:0 already"):
+        with pytest.raises(errors.InvalidArgumentError, match=r"v keeps state on .*CPU:0 already"):
             session.run(update)
 
 
