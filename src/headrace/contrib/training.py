@@ -12,6 +12,11 @@ if TYPE_CHECKING:
         HParams as HParams,
         parse_values as parse_values,
     )
+    from headrace._src.train.sessions.device_setter import (
+        GreedyLoadBalancingStrategy as GreedyLoadBalancingStrategy,
+        RandomStrategy as RandomStrategy,
+        byte_size_load_fn as byte_size_load_fn,
+    )
     from headrace._src.train.sessions.slim_learning import (
         add_gradients_summaries as add_gradients_summaries,
         clip_gradient_norms as clip_gradient_norms,
@@ -21,8 +26,11 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "GreedyLoadBalancingStrategy",
     "HParams",
+    "RandomStrategy",
     "add_gradients_summaries",
+    "byte_size_load_fn",
     "clip_gradient_norms",
     "clip_gradient_norms_fn",
     "create_train_op",
@@ -31,8 +39,11 @@ __all__ = [
 ]
 
 _HOMES = {
+    "GreedyLoadBalancingStrategy": "headrace._src.train.sessions.device_setter:GreedyLoadBalancingStrategy",
     "HParams": "headrace._src.train.inspect.hparams:HParams",
+    "RandomStrategy": "headrace._src.train.sessions.device_setter:RandomStrategy",
     "add_gradients_summaries": "headrace._src.train.sessions.slim_learning:add_gradients_summaries",
+    "byte_size_load_fn": "headrace._src.train.sessions.device_setter:byte_size_load_fn",
     "clip_gradient_norms": "headrace._src.train.sessions.slim_learning:clip_gradient_norms",
     "clip_gradient_norms_fn": "headrace._src.train.sessions.slim_learning:clip_gradient_norms_fn",
     "create_train_op": "headrace._src.train.sessions.slim_learning:create_train_op",

@@ -146,6 +146,9 @@ if TYPE_CHECKING:
         Coordinator as Coordinator,
         LooperThread as LooperThread,
     )
+    from headrace._src.train.sessions.device_setter import (
+        replica_device_setter as replica_device_setter,
+    )
     from headrace._src.train.sessions.global_step import (
         assert_global_step as assert_global_step,
         create_global_step as create_global_step,
@@ -321,6 +324,7 @@ __all__ = [
     "queue_runner",
     "range_input_producer",
     "remove_checkpoint",
+    "replica_device_setter",
     "save_safetensors",
     "shuffle_batch",
     "shuffle_batch_join",
@@ -441,6 +445,7 @@ _HOMES = {
     "queue_runner": "headrace.train.queue_runner",
     "range_input_producer": "headrace._src.train.inputs.input_producers:range_input_producer",
     "remove_checkpoint": "headrace._src.train.saving.checkpoint_state:remove_checkpoint",
+    "replica_device_setter": "headrace._src.train.sessions.device_setter:replica_device_setter",
     "save_safetensors": "headrace._src.train.saving.save_safetensors:save_safetensors",
     "shuffle_batch": "headrace._src.train.inputs.batching:shuffle_batch",
     "shuffle_batch_join": "headrace._src.train.inputs.batching:shuffle_batch_join",

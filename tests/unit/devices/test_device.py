@@ -89,10 +89,13 @@ def test_a_group_with_state_stays_where_it_was_used(graph):
     v = tf.Variable([1.0], name="v", use_resource=False)
     with two_cpus(graph) as session:
         session.run(v.initializer)
+        update = tf.assign_add(v, [1.0])
+        update.op._set_device("/cpu:1")  # ignored, as in TensorFlow: it takes the reference
+        assert session.run(update) == [2.0]
         with graph.colocate_with(v.op, ignore_existing=True):
-            update = tf.assign_add(v, [1.0])
-        update.op._set_device("/cpu:1")
-        with pytest.raises(errors.InvalidArgumentError, match="Cannot"):
+            other = tf.no_op("other")
+        other._set_device("/cpu:1")
+        with pytest.raises(errors.InvalidArgumentError, match=r"v keeps state on .*CPU:0 already"):
             session.run(update)
 
 

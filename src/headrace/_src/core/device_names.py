@@ -1,7 +1,8 @@
 """Device names. In: strings such as `/job:ps/task:1/device:CPU:0`. Out: `DeviceSpec`s and strings.
 
 A name may leave fields out; a field left out means "any". `*` in a name says the same thing
-explicitly. `/cpu:N` and `/gpu:N` are short for `/device:CPU:N` and `/device:GPU:N`.
+explicitly. `/cpu:N` and `/gpu:N`, in any letter case, are short for `/device:CPU:N` and
+`/device:GPU:N`.
 
 Invariants: a field that is set is well formed (checked whenever it is set); `to_string` of a parsed
 name is its canonical form, and parsing that gives an equal spec.
@@ -171,12 +172,10 @@ def _parse(name: str) -> dict[str, Any]:
                 fields[field] = value
             case ["device", kind, index]:
                 _set_device(fields, kind, index, name)
-            case [("cpu" | "CPU" | "gpu" | "GPU") as kind]:
-                _set_device(fields, kind, None, name)
-            case [("cpu" | "CPU" | "gpu" | "GPU") as kind, index]:
-                _set_device(fields, kind, index, name)
-            case _:
-                raise ValueError(f"Unknown attribute: {part!r} in device name {name!r}")
+            case [kind, *index] if kind.upper() in ("CPU", "GPU") and len(index) < 2:
+                _set_device(fields, kind.upper(), index[0] if index else None, name)
+            case [attribute, *_]:
+                raise ValueError(f"Unknown attribute: {attribute!r} in {name!r}")
     return fields
 
 
@@ -192,6 +191,24 @@ def canonical_name(device: "DeviceSpec | str | None") -> str:
     if isinstance(device, DeviceSpec):
         return device.to_string()
     return _merge_names("", device or "")
+
+
+def requested(device: Any, function: Any = None) -> str:
+    """The device name that a device function returned for an operation: a string, a DeviceSpec, or
+    None for no request; TypeError for anything else.
+    """
+    if isinstance(device, str):
+        return device
+    if device is None:
+        return ""
+    if isinstance(device, DeviceSpec):
+        return device.to_string()
+    if isinstance(device, bytes):
+        return device.decode()
+    raise TypeError(
+        f"a device function must return a string, a DeviceSpec or None, not {device!r}"
+        + (f"; {function!r} returned it" if function is not None else "")
+    )
 
 
 def check_valid(spec: str | None) -> None:

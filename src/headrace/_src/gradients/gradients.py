@@ -446,7 +446,29 @@ def _add_up(arrived: list[Any], method: int | None) -> Any:
         for g in dense[1:]:
             total = b.add_n([total, g])
         return total
-    return b.add_n(dense)
+    if method == AggregationMethod.EXPERIMENTAL_ACCUMULATE_N:
+        return b.add_n(dense)
+    return _add_by_device(dense)
+
+
+def _add_by_device(gradients: list[Tensor]) -> Tensor:
+    """Sum gradients on the devices where they were computed, then the sums, as TensorFlow does: one
+    tensor from each device has to be sent.
+    """
+    by_device: dict[str, list[Tensor]] = {}
+    for g in gradients:
+        by_device.setdefault(g.device, []).append(g)
+    sums = []
+    for here in by_device.values():
+        first = here[0].op
+        if len(here) == 1:
+            sums += here
+        elif first.device or first.graph.scope.colocation:
+            with first.graph.colocate_with(first, ignore_existing=True):
+                sums.append(b.add_n(here))
+        else:
+            sums.append(b.add_n(here))
+    return sums[0] if len(sums) == 1 else b.add_n(sums)
 
 
 def _concat_slices(parts: list[IndexedSlices]) -> IndexedSlices:

@@ -20,6 +20,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from headrace._src.core import source
+from headrace._src.core.device_names import requested
 from headrace._src.core.dtypes import DType, as_dtype
 from headrace._src.core.export import export
 from headrace._src.core.locks import RLock
@@ -190,8 +191,7 @@ class Graph:
         for entry in reversed(self.scope.devices):
             if entry.function is None:
                 break
-            device = entry.function(op)
-            op._device = device if isinstance(device, str) else device.to_string() if device else ""
+            op._device = requested(entry.function(op), entry.function)
 
     def _colocate(self, op: Operation) -> None:
         """Join the groups of the open colocation scopes; the outermost one's device wins."""

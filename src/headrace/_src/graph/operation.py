@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headrace._src.core import errors, source
+from headrace._src.core.device_names import requested
 from headrace._src.core.dtypes import DType
 from headrace._src.core.export import export
 from headrace._src.core.tensor_proto import to_proto
@@ -288,7 +289,7 @@ class Operation:
         self.graph._mutated()
 
     def _set_device(self, device: Any) -> None:
-        self._device = device if isinstance(device, str) else device.to_string() if device else ""
+        self._device = requested(device)
         self.graph._mutated()
 
     def _add_control_inputs(self, ops: list[Operation]) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from headrace._src.graph.dataflow import Dataflow, Feed, Node
 from headrace._src.graph.operation import Tensor
-from headrace._src.graph.program import Program
+from headrace._src.graph.program import Instruction, Program
 
 __all__ = ["Edge", "Partition", "PartitionedProgram", "Partitions"]
 
@@ -78,6 +78,11 @@ class PartitionedProgram:
     feeds: tuple[tuple[int, ...], ...]
     sources: tuple[tuple[int, int], ...]
     edges: tuple[Edge, ...] = ()
+
+    @property
+    def instructions(self) -> tuple[Instruction, ...]:
+        """The instructions of all partitions."""
+        return tuple(i for program in self.programs for i in program.instructions)
 
     def __str__(self) -> str:
         shown = []

@@ -1,28 +1,50 @@
 """Place operations by their constraints. In: a graph, or a Dataflow, and devices. Out: a device for
 every operation or node.
 
-Operations that must be together (`loc:@` groups, and operations that take a reference, with the op
-that it refers to) share the first device that satisfies all their requests and has kernels for
-them. An operation that only reads a variable through its reference may be elsewhere. A request that
-can't be satisfied is an error or, with soft placement, is ignored.
+`groups` finds the operations that must be together, `requests` the devices that a group may be on.
+Which of them it gets is TensorFlow 1.15's rule: the first one, with two exceptions. A group whose
+first operation asks for the shape, rank or size of a tensor goes where the tensor is made; a group
+of operations without inputs (constants, placeholders) goes where all its users are. Another rule
+may be given (`Placement`'s `choose`); it can only choose feasible devices.
 
 A session places its whole graph, as it grows (`Placement`), so that a variable is on the same
-device in every step; a group that keeps state stays where it was first used.
+device in every step; a group that keeps state stays where it was first used. If operations that no
+step runs need no device, each step is placed by itself, but state stays too (`StepPlacement`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
-from headrace._src.core.device_names import canonical_name, matches
-from headrace._src.core.errors import InvalidArgumentError
+from headrace._src.core.device_names import matches
 from headrace._src.devices.device import Device
-from headrace._src.graph.dataflow import Dataflow, Node, Value, origin_of, rebuild
+from headrace._src.graph.dataflow import Dataflow, Feed, Node, Value, origin_of, rebuild
 from headrace._src.graph.definition import HOST
 from headrace._src.graph.graph import Graph
 from headrace._src.graph.operation import Operation
+from headrace._src.place import refusals
+from headrace._src.place.groups import Groups, Members, is_generator, measured
+from headrace._src.place.requests import feasible
 
-__all__ = ["Placement", "place"]
+__all__ = ["Choose", "ColocationGroup", "Placement", "StepPlacement", "place"]
+
+
+@dataclass(frozen=True, slots=True)
+class ColocationGroup:
+    """Operations that must be on one device.
+
+    name: the name of the first one. feasible: the devices that satisfy all constraints, the
+    preferred one first; just one, if the group keeps state already.
+    """
+
+    name: str
+    operations: tuple[Operation, ...]
+    feasible: tuple[Device, ...]
+
+
+# Given all groups of a graph, returns the devices of some of them, by the groups' names.
+Choose = Callable[[Sequence[ColocationGroup]], Mapping[str, Device]]
 
 
 def place(
@@ -34,210 +56,292 @@ def place(
     """Assign every node of `flow` to one of `devices` (the preferred one first): by the placement
     of its graph, or by the constraints of these nodes.
     """
-    chosen = _Chosen(devices, soft)
-    for node in flow.nodes:
-        if placement is None or not placement.has(node):
-            chosen.add(node)
+    others = [node for node in flow.nodes if placement is None or not placement.has(node)]
+    chosen: _Chosen | None = None
+    requests = {node.device for node in others if node.device}
+    if not _is_plain(devices) or not all(_suits(devices[0], request) for request in requests):
+        chosen = _Chosen(devices, soft)
+        for node in others:
+            chosen.groups.add(node)
+        if placement is not None:
+            placement.hold(chosen.groups)
 
     def placed(node: Node, inputs: tuple[Value, ...], controls: tuple[Node, ...]) -> Node:
-        found = placement if placement is not None and placement.has(node) else chosen
-        return node.moved(inputs, controls, found.device(node.name))
+        if placement is not None and placement.has(node):
+            device = placement.device_of(node)
+        else:
+            device = devices[0].name if chosen is None else chosen.device(node.name)
+        return node.moved(inputs, controls, device)
 
     return rebuild(flow, placed)
 
 
 class _Chosen:
-    """Groups of operations that must be together, and the device of each.
+    """The devices of groups of operations.
 
-    State, by the root of a group: the requests of its members, one operation for each; the members,
-    if there are several devices; the device, once it was requested.
+    State: the groups; the devices that were decided since the groups last changed.
     """
 
     def __init__(self, devices: Sequence[Device], soft: bool) -> None:
-        self._devices = devices
+        self._devices: tuple[Device, ...] = tuple(devices)
         self._soft = soft
-        self._several = len(devices) > 1
-        self._groups = _Groups()
-        self._requests: dict[str, dict[str, Operation]] = {}
-        self._members: dict[str, list[Operation]] = {}
-        self._settled: dict[str, Device] = {}
-
-    def add(self, op: Operation | Node) -> None:
-        """Add an operation."""
-        root = self._groups.find(op.name)
-        if op.device:
-            self._settled.pop(root, None)
-            self._requests.setdefault(root, {}).setdefault(op.device, origin_of(op))
-        if self._several:
-            self._members.setdefault(root, []).append(origin_of(op))
-        for name in _companions(op):
-            self._join(op.name, name)
+        self.groups = Groups()
+        self._decided: dict[Members, Device] = {}
 
     def device(self, name: str) -> str:
         """Return the full name of an operation's device."""
-        return self.settle(self._groups.find(name)).name
+        return self._decide(self.groups.of[name]).name
 
-    def settle(self, root: str) -> Device:
-        """Return the device of a group."""
-        found = self._settled.get(root)
+    def _feasible(self, group: Members) -> Sequence[Device]:
+        found = group.feasible
         if found is None:
-            asked = self._requests.get(root)
-            found = self._choose(root, asked) if asked else self._devices[0]
-            self._settled[root] = found
+            found = group.feasible = feasible(group, self._devices, self._soft)
         return found
 
-    def _choose(self, root: str, asked: dict[str, Operation]) -> Device:
-        suitable = self._candidates(root)
-        for request, op in asked.items():
-            left = [device for device in suitable if self._suits(device, request)]
-            if not left and not self._soft:
-                raise _misfit(op, asked, suitable, self._devices)
-            suitable = left or suitable
-        return self._runnable(root, suitable)
+    def _decide(self, group: Members) -> Device:
+        """Return the device of a group. A chain of groups that follow each other is decided from
+        its end.
+        """
+        decided = self._decided
+        chain: list[Members] = []
+        while True:
+            device = decided.get(group) or group.choice
+            if device is not None:
+                break
+            candidates = self._feasible(group)
+            followed = self._followed(group) if len(candidates) > 1 else None
+            if followed is None or followed in chain or followed is group:
+                device = candidates[0]
+                if len(candidates) > 1 and group.leader is None:
+                    device = self._with_users(group, candidates)
+                break
+            chain.append(group)
+            group = followed
+        decided[group] = device
+        for group in reversed(chain):
+            candidates = self._feasible(group)
+            device = device if device in candidates else candidates[0]
+            decided[group] = device
+        return device
 
-    def _candidates(self, root: str) -> Sequence[Device]:
-        return self._devices
+    def _followed(self, group: Members) -> Members | None:
+        """Return the group that a group follows: that of the operation whose shape, rank or size
+        its first operation asks for.
+        """
+        if group.leader is None or not measured(group.leader[1].definition):
+            return None
+        producer = group.leader[1]._inputs[0].op
+        if isinstance(producer, Feed) or is_generator(producer):
+            return None
+        return self.groups.of.get(producer.name)
 
-    def _runnable(self, root: str, suitable: Sequence[Device]) -> Device:
-        """Return the first device that has kernels for all members of a group."""
-        members = self._members.get(root, ())
-        for device in suitable:
-            if device.type == HOST or all(op.definition.table(device.type) for op in members):
-                return device
-        if self._soft:
-            return self._devices[0]
-        kind = suitable[0].type
-        op = next(op for op in members if not op.definition.table(kind))
-        raise InvalidArgumentError(
-            None,
-            op,
-            f"Cannot assign a device for operation {op.name}: No OpKernel was registered to "
-            f"support Op '{op.type}' on a device of type {kind}. Place it elsewhere, register one "
-            "(headrace.register_kernel), or set allow_soft_placement in the session's ConfigProto.",
-        )
-
-    @staticmethod
-    def _suits(device: Device, request: str) -> bool:
-        return matches(canonical_name(request), device.name)
-
-    def _join(self, a: str, b: str) -> None:
-        a, b = self._groups.find(a), self._groups.find(b)
-        if a == b:
-            return
-        self._groups.join(a, b)
-        root = self._groups.find(a)
-        if a in self._requests or b in self._requests:
-            first, second = self._requests.pop(b, {}), self._requests.pop(a, {})
-            self._requests[root] = {**first, **second}
-        if self._several:
-            self._members[root] = [*self._members.pop(b, ()), *self._members.pop(a, ())]
-        self._settled.pop(a, None)
-        self._settled.pop(b, None)
+    def _with_users(self, group: Members, candidates: Sequence[Device]) -> Device:
+        """Return the device of a group of generators: that of all users of its first operation."""
+        assert group.first is not None
+        users = self.groups.users.get(group.first[1].name, ())
+        shared: Device | None = None
+        for user in users:
+            if is_generator(user):  # TensorFlow decides its device after this one's
+                return candidates[0]
+            device = self._decide(self.groups.of[user.name])
+            if shared is not None and device is not shared:
+                return candidates[0]
+            shared = device
+        return shared if shared is not None and shared in candidates else candidates[0]
 
 
 class Placement(_Chosen):
     """The devices of a graph's operations, for one session.
 
-    Further state: how much of the graph was processed; the roots of groups that are not placed yet;
-    the devices of groups that keep state, which never move.
+    choose: chooses among the feasible devices of groups; those that it leaves out, and all without
+    it, are placed by TensorFlow's rule.
+
+    While there is a single CPU and all requests suit it, no groups are formed. Further state: how
+    much of the graph was processed, and how much of it has a device; the operations whose groups
+    have not been checked yet; where operations keep state, which never moves.
     """
 
-    def __init__(self, graph: Graph, devices: Sequence[Device], soft: bool = False) -> None:
+    whole = True  # whether operations that no step runs are placed too
+
+    def __init__(
+        self,
+        graph: Graph,
+        devices: Sequence[Device],
+        soft: bool = False,
+        choose: Choose | None = None,
+    ) -> None:
         super().__init__(devices, soft)
         self._graph = graph
-        self._pinned: dict[str, Device] = {}  # by the name of an operation with state
+        self._choose = choose
+        self._pinned: dict[str, tuple[Device, Operation]] = {}  # operations with state by name
+        self._grouped = not _is_plain(self._devices)
+        self._suits: set[str] = set()  # requests that the single device satisfies
         self._begin()
 
     def _begin(self) -> None:
         self._mutations = self._graph.mutations
-        self._seen = 0
-        self._groups = _Groups()
-        self._requests, self._members, self._settled = {}, {}, {}
-        self._open: set[str] = set()
-        self._pins: dict[str, Device] = {}  # `_pinned` by the roots of groups
+        self._seen = self._placed = 0
+        self._restarted = True
+        self._open: list[str] = []
+        self._stale = False  # whether groups have changed since devices were last chosen
 
     def has(self, node: Node) -> bool:
-        """Whether a node represents an operation of the graph."""
+        """Whether the device of a node is known: of one that represents an operation of the
+        graph.
+        """
+        return self._represents(node)
+
+    def _represents(self, node: Node) -> bool:
         return node.origin is not None and node.origin.graph is self._graph
 
-    def extend(self) -> None:
-        """Place the new operations; InvalidArgumentError if one can't be placed."""
+    def device_of(self, node: Node) -> str:
+        """Return the full name of the device of a node of the graph."""
+        if not self._grouped:
+            return self._devices[0].name
+        return self._decide(self.groups.of[self._key(node)]).name
+
+    def device(self, name: str) -> str:
+        """Return the full name of the device of an operation of the graph."""
+        return super().device(name) if self._grouped else self._devices[0].name
+
+    def extend(self) -> list[Operation]:
+        """Place the new operations, and return them; InvalidArgumentError if one can't be
+        placed.
+        """
         graph = self._graph
         if self._mutations != graph.mutations:
             self._begin()
-        operations = graph._operations
+        if not self._grouped and not self._suit():
+            self._grouped = True
+            self._begin()
+        if self._grouped:
+            self._group()
+        placed = graph._operations[self._placed : self._seen]
+        self._placed = self._seen
+        return placed
+
+    def _suit(self) -> bool:
+        """Pass over new operations that may be on the single device; False if one may not."""
+        operations = self._graph._operations
+        for position in range(self._seen, len(operations)):
+            request = operations[position]._device
+            if request and request not in self._suits:
+                if not _suits(self._devices[0], request):
+                    return False
+                self._suits.add(request)
+            self._seen = position + 1
+        return True
+
+    def _group(self) -> None:
+        """Add the new operations to groups, and check that all groups have a device."""
+        # Another thread may be placing a step: it sees the old groups or the new ones.
+        groups = Groups() if self._restarted else self.groups
+        operations = self._graph._operations
         for position in range(self._seen, len(operations)):
             op = operations[position]
-            if self._several or op._device or _companions(op):
-                self.add(op)
-                self._open.add(op.name)
+            groups.add(op)
+            self._open.append(op.name)
             self._seen = position + 1
-        self._pins = {self._groups.find(name): device for name, device in self._pinned.items()}
-        for name in list(self._open):
-            self.settle(self._groups.find(name))
-            self._open.discard(name)
+        if self._restarted:
+            self.hold(groups)
+            self.groups, self._restarted = groups, False
+            self._decided = {}
+        if self._open:
+            self._decided = {}
+            self._stale = True
+            for name in self._open:
+                self._feasible(self.groups.of[name])
+            self._open = []
+        if self._stale and self._choose is not None:
+            self.reconsider()
+        self._stale = False
+
+    def list_groups(self) -> list[ColocationGroup]:
+        """Return the groups of the graph as it was last extended, in order of their first
+        operations.
+        """
+        if not self._grouped:
+            self._grouped = True
+            self._begin()
+            self._group()
+        found = {id(group): group for group in self.groups.of.values() if group.first is not None}
+        return sorted(
+            (self._shown(group) for group in found.values()), key=lambda g: g.operations[0]._id
+        )
+
+    def _shown(self, group: Members) -> ColocationGroup:
+        items = [op for op in group.items if isinstance(op, Operation)]
+        items.sort(key=lambda op: op._id)
+        return ColocationGroup(items[0].name, tuple(items), tuple(self._feasible(group)))
+
+    def reconsider(self) -> None:
+        """Choose the devices of all groups again; InvalidArgumentError if one is not feasible."""
+        if self._choose is None:
+            return
+        groups = {group.name: group for group in self.list_groups()}
+        chosen = self._choose(list(groups.values()))
+        for name, device in chosen.items():
+            allowed = groups[name].feasible if name in groups else ()
+            if device not in allowed:
+                raise refusals.not_feasible(name, device.name, allowed)
+        for name in groups:
+            self.groups.of[name].choice = chosen.get(name)
+        self._decided = {}
 
     def pin(self, flow: Dataflow) -> None:
         """Record where the state of a step that is about to run lives."""
-        if self._several:
-            for node in flow.nodes:
-                if node.definition.keeps_state and self.has(node):
-                    self._pinned.setdefault(node.name, self.settle(self._groups.find(node.name)))
+        if not self._grouped:
+            return
+        by_name = {device.name: device for device in self._devices}
+        for node in flow.nodes:
+            if node.definition.keeps_state and self._represents(node):
+                name = self._key(node)
+                if name not in self._pinned:
+                    self._pinned[name] = by_name[node.device], origin_of(node)
+                    _hold(self.groups, name, *self._pinned[name])
 
-    def _candidates(self, root: str) -> Sequence[Device]:
-        return [self._pins[root]] if root in self._pins else self._devices
+    def hold(self, groups: Groups) -> None:
+        """Keep groups where operations of them have state."""
+        for name, (device, op) in self._pinned.items():
+            _hold(groups, name, device, op)
 
-
-def _companions(op: Operation | Node) -> list[str]:
-    """Return the names of the operations that an operation or node must be together with."""
-    found = []
-    if op.definition.schema.has_ref_inputs:
-        wanted = op.definition.schema.references(op._attrs)
-        found += [t.op.name for t, is_ref in zip(op._inputs, wanted, strict=True) if is_ref]
-    if "_class" in op._attrs:
-        groups = origin_of(op).colocation_groups()
-        found += [name.decode().removeprefix("loc:@") for name in groups]
-    return found
-
-
-def _misfit(
-    op: Operation,
-    asked: dict[str, Operation],
-    suitable: Sequence[Device],
-    devices: Sequence[Device],
-) -> InvalidArgumentError:
-    available = f"available devices are [ {', '.join(device.name for device in devices)} ]"
-    if len(suitable) == len(devices):
-        return InvalidArgumentError(
-            None,
-            op,
-            f"Cannot assign a device for operation {op.name}: node {op.name} was explicitly "
-            f"assigned to {op._device} but {available}. Make sure the device specification refers "
-            "to a valid device, or set allow_soft_placement in the session's ConfigProto.",
-        )
-    others = " and ".join(f"{o.name} on {d}" for d, o in asked.items() if o is not op)
-    return InvalidArgumentError(
-        None,
-        op,
-        f"Cannot colocate {op.name} on {op._device} with {others}: they must be placed together, "
-        f"but {available}.",
-    )
+    def _key(self, node: Node) -> str:
+        """Return the name of an operation of the node's group: of its origin, if a pass made it."""
+        if node.name in self.groups.of or node.origin is None:
+            return node.name
+        return node.origin.name
 
 
-class _Groups:
-    """Union-find over names."""
+class StepPlacement(Placement):
+    """Where operations of a graph keep state, for a session that places each step by itself: only
+    the operations that a step runs must have a device.
+    """
 
-    def __init__(self) -> None:
-        self._parent: dict[str, str] = {}
+    whole = False
 
-    def find(self, name: str) -> str:
-        parent = self._parent
-        root = name
-        while parent.setdefault(root, root) != root:
-            root = parent[root]
-        while parent[name] != root:
-            parent[name], name = root, parent[name]
-        return root
+    def has(self, node: Node) -> bool:
+        return False
 
-    def join(self, a: str, b: str) -> None:
-        self._parent[self.find(a)] = self.find(b)
+    def extend(self) -> list[Operation]:
+        return []
+
+
+def _hold(groups: Groups, name: str, device: Device, op: Operation) -> None:
+    """Keep the group of an operation on a device."""
+    group = groups.of.get(name)
+    if group is not None and device not in group.pins:
+        group.pins[device] = op
+        group.feasible = group.choice = None
+
+
+def _is_plain(devices: Sequence[Device]) -> bool:
+    """Whether there is a single CPU, so that only requests for other devices need attention."""
+    return len(devices) == 1 and devices[0].type == HOST
+
+
+def _suits(device: Device, request: str) -> bool:
+    """Whether a device satisfies a request; not one that is malformed."""
+    try:
+        return matches(request, device.name)
+    except ValueError:
+        return False

@@ -10,11 +10,13 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from headrace._src.core.errors import ResourceExhaustedError
+from headrace._src.core.device_names import matches
+from headrace._src.core.errors import InvalidArgumentError, ResourceExhaustedError
 from headrace._src.core.locks import RLock
 from headrace._src.devices.resources import Resources
 from headrace._src.gradients.function_gradients import gradient_of
@@ -33,15 +35,17 @@ class FunctionRuns:
     def __init__(self, options: Callable[[], Options], resources: Resources) -> None:
         self._options = options
         self._resources = weakref.ref(resources)
-        self._prepared: weakref.WeakKeyDictionary[GraphFunction, Variants] = (
+        self._prepared: weakref.WeakKeyDictionary[GraphFunction, dict[str, Variants]] = (
             weakref.WeakKeyDictionary()
         )
         self._lock = RLock()
         self._local = threading.local()
 
-    def call(self, function: GraphFunction, args: Sequence[Any]) -> list[Any]:
-        """Run the body of a function and return its results."""
-        variants = self._prepared.get(function) or self._prepare(function)
+    def call(self, function: GraphFunction, args: Sequence[Any], device: str = "") -> list[Any]:
+        """Run the body of a function. device: where its operations go that request no other;
+        InvalidArgumentError if the session has no such device.
+        """
+        variants = self._prepared.get(function, {}).get(device) or self._prepare(function, device)
         depth = getattr(self._local, "depth", 0)
         if depth >= _DEEPEST:
             raise ResourceExhaustedError(
@@ -57,16 +61,33 @@ class FunctionRuns:
         """Return the function that computes the gradients of `function`."""
         return gradient_of(function)
 
-    def _prepare(self, function: GraphFunction) -> Variants:
+    def _prepare(self, function: GraphFunction, device: str) -> Variants:
         with self._lock:
-            found = self._prepared.get(function)
+            known = self._prepared.setdefault(function, {})
+            found = known.get(device)
             if found is None:
-                options = self._options()
+                options = _preferring(device, self._options()) if device else self._options()
                 step = prepare(function.outputs, function.targets, function.inputs, options)
                 resources = self._resources()
                 assert resources is not None
-                found = self._prepared[function] = Variants(step, options, resources)
+                found = known[device] = Variants(step, options, resources)
             return found
+
+
+def _preferring(device: str, options: Options) -> Options:
+    """Return options whose first device is the one that a name refers to."""
+    try:
+        wanted = [d for d in options.devices if matches(device, d.name)]
+    except ValueError:
+        message = f"Could not parse {device} into a device specification."
+        raise InvalidArgumentError(None, None, message) from None
+    if not wanted:
+        available = ", ".join(d.name for d in options.devices)
+        raise InvalidArgumentError(
+            None, None, f"functions can't run on {device}: available devices are [ {available} ]."
+        )
+    others = [d for d in options.devices if d is not wanted[0]]
+    return replace(options, devices=(wanted[0], *others))
 
 
 def _as_fed(value: Any) -> Any:

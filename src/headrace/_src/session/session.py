@@ -24,7 +24,7 @@ from headrace._src.graph.graph import Graph
 from headrace._src.graph.operation import Operation, Tensor
 from headrace._src.ops.base.registration import load_plugins
 from headrace._src.pipeline import Options, prepare
-from headrace._src.place.constraints import Placement
+from headrace._src.place.constraints import Placement, StepPlacement
 from headrace._src.runtime import Executable, ShapesChanged
 from headrace._src.session import configuration, tracing
 from headrace._src.session.feeds import feed_array
@@ -94,10 +94,7 @@ class BaseSession:
         self._asked = asked = configuration.asked(config)
         # Whether every run may have a deadline or measure its costs.
         self._watched = bool(asked.timeout or asked.cost_every)
-        self._placement: Placement | None = None
-        if not asked.place_pruned:
-            soft = self._options.soft_placement
-            self._placement = Placement(self._graph, self._options.devices, soft)
+        self._placement = self._new_placement(whole=not asked.place_pruned)
         self._resources = self._new_resources()
         self._plans: dict[Any, _Plan] = {}
         self._expected: dict[Signature, list[Any]] = {}
@@ -236,18 +233,22 @@ class BaseSession:
         if watch is not None:
             options = replace(options, watch=watch.passed, tell=watch.told)
         step = prepare(wanted.tensors, wanted.targets, feeds, options)
-        if self._placement is not None:
-            self._placement.pin(step)
-        if self._asked.log_placement:
+        self._placement.pin(step)
+        if self._asked.log_placement and not self._placement.whole:
             tracing.log_placement(step)
         expected = self._expected.get(_signature(wanted, feeds), ())
         return Variants(step, options, self._resources, expected, watch)
 
+    def _new_placement(self, whole: bool) -> Placement:
+        kind = Placement if whole else StepPlacement
+        return kind(self._graph, self._options.devices, self._options.soft_placement)
+
     def _check_placement(self) -> None:
         """Raise if an operation of the graph has no device, even if the step does not run it."""
-        if self._placement is not None:
-            with self._lock:
-                self._placement.extend()
+        with self._lock:
+            placed = self._placement.extend()
+        if placed and self._asked.log_placement:
+            tracing.log_graph(self._placement, placed)
 
     def _options_for_graph(self) -> Options:
         return configuration.options_for(self._options, self._graph)
@@ -487,7 +488,8 @@ class InteractiveSession(BaseSession):
 
     def __init__(self, target: str = "", graph: Graph | None = None, config: Any = None) -> None:
         super().__init__(target, graph, config)
-        self._placement = None  # for trying things out: only ops that run need a device
+        # For trying things out: only operations that run need a device.
+        self._placement = self._new_placement(whole=False)
         if InteractiveSession._active:
             warnings.warn(
                 "An interactive session is already active. This can cause out-of-memory errors in "

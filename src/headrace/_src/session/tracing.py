@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +13,14 @@ from headrace._src.graph.definition import HOST
 from headrace._src.graph.graph_def import node_def
 from headrace._src.graph.operation import Operation
 from headrace._src.graph.program import Program
+from headrace._src.place.constraints import Placement
+from headrace._src.place.groups import is_generator
 
 if TYPE_CHECKING:
     from headrace._src.core import proto
     from headrace._src.graph.graph import Graph
 
-__all__ = ["DeviceAttributes", "TraceRecorder", "listed", "log_placement", "recorder"]
+__all__ = ["DeviceAttributes", "TraceRecorder", "listed", "log_graph", "log_placement", "recorder"]
 
 _TENSORFLOWS_CPU = 1 << 28  # the memory limit that TensorFlow states for every CPU
 
@@ -51,7 +54,19 @@ def _device_of(op: Operation | Node) -> str:
 def log_placement(step: Dataflow) -> None:
     """Print the device of each operation of a prepared step."""
     for node in step.nodes:
-        print(f"{node.name}: ({node.type}): {node.device}", file=sys.stderr)
+        _log(node, node.device)
+
+
+def log_graph(placement: Placement, operations: Sequence[Operation]) -> None:
+    """Print where operations of a session's graph go: as TensorFlow does, those last that are
+    placed last.
+    """
+    for op in sorted(operations, key=is_generator):
+        _log(op, placement.device(op.name))
+
+
+def _log(op: Operation | Node, device: str) -> None:
+    print(f"{op.name}: ({op.type}): {device}", file=sys.stderr)
 
 
 def recorder(options: Any, metadata: Any, costs: bool) -> TraceRecorder | None:
@@ -90,17 +105,27 @@ class TraceRecorder:
         if self._costs:
             self._write_costs()
         if self._graphs:
-            target = self._metadata.partition_graphs.add()
-            for instruction in program.instructions:
-                op = origin_of(instruction.op)
-                if isinstance(op, Operation) and op.type == instruction.op.type:
-                    target.node.append(node_def(op))
-            target.versions.CopyFrom(graph.graph_def_versions)
+            self._write_graphs(program, graph)
 
     @property
     def observes(self) -> bool:
         """Whether the recorder must be called after each operation."""
         return self._times
+
+    def _write_graphs(self, program: Program, graph: Graph) -> None:
+        """Write a graph for each device with the operations that ran there."""
+        by_device: dict[str, Any] = {}
+        for instruction in program.instructions:
+            op = origin_of(instruction.op)
+            if isinstance(op, Operation) and op.type == instruction.op.type:
+                device = _device_of(instruction.op)
+                if device not in by_device:
+                    by_device[device] = self._metadata.partition_graphs.add()
+                node = by_device[device].node.add()
+                node.CopyFrom(node_def(op))
+                node.device = device
+        for target in by_device.values() or [self._metadata.partition_graphs.add()]:
+            target.versions.CopyFrom(graph.graph_def_versions)
 
     def _write_costs(self) -> None:
         graph = self._metadata.cost_graph

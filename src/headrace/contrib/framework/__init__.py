@@ -60,6 +60,9 @@ if TYPE_CHECKING:
         load_checkpoint as load_checkpoint,
         load_variable as load_variable,
     )
+    from headrace._src.train.sessions.device_setter import (
+        VariableDeviceChooser as VariableDeviceChooser,
+    )
     from headrace._src.train.sessions.global_step import (
         assert_global_step as assert_global_step,
         create_global_step as create_global_step,
@@ -73,6 +76,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BoundedTensorSpec",
     "TensorSpec",
+    "VariableDeviceChooser",
     "add_arg_scope",
     "add_model_variable",
     "arg_scope",
@@ -117,6 +121,7 @@ __all__ = [
 _HOMES = {
     "BoundedTensorSpec": "headrace._src.graph.type_spec:BoundedTensorSpec",
     "TensorSpec": "headrace._src.graph.type_spec:TensorSpec",
+    "VariableDeviceChooser": "headrace._src.train.sessions.device_setter:VariableDeviceChooser",
     "add_arg_scope": "headrace._src.layers.arg_scope:add_arg_scope",
     "add_model_variable": "headrace._src.train.inspect.contrib_variables:add_model_variable",
     "arg_scope": "headrace._src.layers.arg_scope:arg_scope",

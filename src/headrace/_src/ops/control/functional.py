@@ -100,11 +100,7 @@ def stateful_partitioned_call_op(
 
 def _remote_kernel(target, args, *, ctx, op, f):
     place = target if isinstance(target, bytes) else np.asarray(target).item()
-    if b"device:CPU:0" not in place and place not in (b"", b"/cpu:0", b"/CPU:0"):
-        raise InvalidArgumentError(
-            None, None, f"RemoteCall to {place.decode()!r}: this session has only the local CPU:0"
-        )
-    return ctx.call(_named(op, f), args)
+    return ctx.resources.functions.call(_named(op, f), args, place.decode())
 
 
 def _remote_gradient(b: OpBuilder, op: Operation, *grads: Any) -> Any:
