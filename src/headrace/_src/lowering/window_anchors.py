@@ -46,6 +46,12 @@ class Convolution:
     def operands(self) -> tuple[int, ...]:
         return {"forward": (0, 1), "input": (1, 2), "filter": (0, 2)}[self.direction]
 
+    def follows_blocks(self, block: int) -> bool:
+        """Return whether a depthwise convolution keeps images that are blocked already in blocks.
+        It's as fast on plain images, so a conversion is never worth it.
+        """
+        return self.depthwise and self.c == self.k and self.c % block == 0
+
 
 def convolution(direction: str, depthwise: bool = False) -> Anchor:
     """Return the anchor of a 2-D convolution, or of its gradient for "input" or "filter"."""

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from math import prod
 
+from headrace._src.compile.kernels.conv.conv_candidates import takes_pool
+from headrace._src.compile.kernels.images.conv_geometry import geometry_of
 from headrace._src.compile.regions.dependencies import Dependencies
 from headrace._src.compile.regions.groups import (
     Group,
@@ -34,7 +36,6 @@ from headrace._src.compile.regions.region import (
     writes_of,
 )
 from headrace._src.compile.regions.schedule_groups import in_order
-from headrace._src.compile.regions.window_geometry import geometry_of, takes_pool
 from headrace._src.graph.dataflow import Node, Value
 from headrace._src.lowering.anchors import Contraction
 from headrace._src.lowering.pointwise import Pointwise

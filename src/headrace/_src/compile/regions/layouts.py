@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from headrace._src.compile.regions.groups import asks_position
 from headrace._src.compile.regions.region import Region, operands_of
-from headrace._src.compile.regions.window_geometry import follows_blocks
 from headrace._src.graph.dataflow import Node, Value
 from headrace._src.lowering.rules import Anchor, Elementwise, Join, assembly_of, row_major
 
@@ -68,7 +67,7 @@ def _of_anchor(region: Region, node: Node, rule: Anchor, blocked: Blocks) -> lis
         return []
     if rule.family == "depthwise":
         image = node.inputs[2 if geometry.direction == "input" else 0]
-        if not (follows_blocks(geometry, blocked.size) and _is_blocked(region, image, blocked)):
+        if not (geometry.follows_blocks(blocked.size) and _is_blocked(region, image, blocked)):
             return []
     return [v for v in node.outputs if blocked.could_hold(v)]
 

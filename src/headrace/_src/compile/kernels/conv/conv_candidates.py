@@ -30,9 +30,10 @@ from headrace._src.compile.kernels.winograd.winograd_backward import WinogradBac
 from headrace._src.compile.kernels.winograd.winograd_filter import WinogradFilter
 from headrace._src.compile.kernels.winograd.winograd_forward import WinogradForward
 from headrace._src.compile.kernels.winograd.winograd_transform import Tile
+from headrace._src.core.config import settings
 from headrace._src.devices.target import Target, host
 
-__all__ = ["ACCURACIES", "Candidate", "candidates"]
+__all__ = ["ACCURACIES", "Candidate", "candidates", "takes_pool"]
 
 ACCURACIES = ("strict", "default", "fast")
 _BUFFERS = {
@@ -107,6 +108,11 @@ def candidates(
         return found
     found += _onednn(direction, g, epilogue, types, g.layouts)
     return found or [_general(direction, g, epilogue, g.layouts)]
+
+
+def takes_pool(g: Geometry) -> bool:
+    """Return whether a max-pool of 2 x 2 can be fused into the convolution's kernel."""
+    return bool(candidates("forward", g, settings().accuracy, pool=True))
 
 
 def _check(direction: str, accuracy: str, pool: bool) -> None:
