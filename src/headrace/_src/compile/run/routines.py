@@ -1,5 +1,5 @@
-"""Native routines for interpreted operations (see lowering.generated). In: a name and settings. Out:
-a function on arrays. Those of anchors are `routine` in the files of their kernels.
+"""Native routines for interpreted operations (see lowering.generated). In: a name and settings.
+Out: a function on arrays. Those of anchors are `routine` in the files of their kernels.
 """
 
 from __future__ import annotations

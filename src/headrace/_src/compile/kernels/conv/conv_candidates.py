@@ -23,13 +23,13 @@ from headrace._src.compile.kernels.conv.conv_few_backward import FewChannelsBack
 from headrace._src.compile.kernels.conv.conv_general import GeneralConv
 from headrace._src.compile.kernels.conv.conv_onednn import OneDnnConvolution
 from headrace._src.compile.kernels.conv.direct_windows import DirectDepthwise
+from headrace._src.compile.kernels.conv.winograd.winograd_backward import WinogradBackwardFilter
+from headrace._src.compile.kernels.conv.winograd.winograd_filter import WinogradFilter
+from headrace._src.compile.kernels.conv.winograd.winograd_forward import WinogradForward
+from headrace._src.compile.kernels.conv.winograd.winograd_transform import Tile
 from headrace._src.compile.kernels.images.conv_geometry import Geometry
 from headrace._src.compile.kernels.images.pooling_loops import Depthwise, DepthwiseGradient
 from headrace._src.compile.kernels.onednn_calls import can
-from headrace._src.compile.kernels.winograd.winograd_backward import WinogradBackwardFilter
-from headrace._src.compile.kernels.winograd.winograd_filter import WinogradFilter
-from headrace._src.compile.kernels.winograd.winograd_forward import WinogradForward
-from headrace._src.compile.kernels.winograd.winograd_transform import Tile
 from headrace._src.core.config import settings
 from headrace._src.devices.target import Target, host
 
