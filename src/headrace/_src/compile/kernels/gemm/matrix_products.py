@@ -29,11 +29,11 @@ from headrace._src.compile.kernels.gemm.fully_connected import small_batch_backw
 from headrace._src.compile.kernels.gemm.gemm import gemm, nothing
 from headrace._src.compile.kernels.gemm.gemm_choice import candidates, packed_gemm
 from headrace._src.compile.kernels.onednn_calls import Product, can, multiplies
-from headrace._src.compile.regions.groups import Group, contraction_of
+from headrace._src.compile.regions.groups import Group
 from headrace._src.compile.run.choose import fastest, trial_plan
 from headrace._src.devices.target import SIZES, host
 from headrace._src.graph.dataflow import Node, Value
-from headrace._src.lowering.anchors import Contraction
+from headrace._src.lowering.anchors import Contraction, contraction_of
 from headrace._src.lowering.rules import row_major
 
 __all__ = ["KINDS", "pack_matrix"]
