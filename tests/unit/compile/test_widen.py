@@ -7,7 +7,8 @@ import headrace as tf
 from headrace._src.compile.ahead.planning import plan_flow
 from headrace._src.compile.kernels.conv import convolutions
 from headrace._src.compile.kernels.gemm import matrix_products
-from headrace._src.compile.kernels.onednn_calls import Product, can
+from headrace._src.compile.kernels.gemm.gemm_onednn import Product
+from headrace._src.compile.kernels.onednn_calls import can
 from headrace._src.compile.run.driver import NativeCluster
 from headrace._src.devices.target import host
 from headrace._src.pipeline.passes import Options, optimise, prepare

@@ -16,9 +16,8 @@ from math import prod
 
 from headrace._src.compile.build.plan_builder import Builder, StridedOperand
 from headrace._src.compile.build.tensor_list_buffers import ListBuffers, cursor, pushes
+from headrace._src.compile.codegen.kernel_spec import reads_in_place
 from headrace._src.compile.kernels.anchor_kind import AnchorKind, Family
-from headrace._src.compile.kernels.gemm.fully_connected import SmallBatchBackward
-from headrace._src.compile.kernels.gemm.gemm import Gemm
 from headrace._src.compile.kernels.rows.map_kernel import Map
 from headrace._src.compile.plan.plan import Call
 from headrace._src.compile.regions.fuse import fuse
@@ -184,9 +183,7 @@ def _is_elementwise(call: Call, read: int, written: int) -> bool:
         found = {accesses[i] for i, b in enumerate(call.buffers) if b in (read, written)}
         return len(found) == 1
     names = zip(kernel.arguments, call.buffers, strict=True)
-    return isinstance(kernel, Gemm | SmallBatchBackward) and all(
-        name.removeprefix("w_").startswith("full") for name, b in names if b == read
-    )
+    return all(reads_in_place(kernel, name) for name, b in names if b == read)
 
 
 def _set(builder: Builder, places: Sequence[_Place], buffers: Sequence[int | None]) -> None:

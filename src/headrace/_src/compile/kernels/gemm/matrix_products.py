@@ -28,7 +28,8 @@ from headrace._src.compile.kernels.gemm.batched_gemm import BatchStrides, batche
 from headrace._src.compile.kernels.gemm.fully_connected import small_batch_backward
 from headrace._src.compile.kernels.gemm.gemm import gemm, nothing
 from headrace._src.compile.kernels.gemm.gemm_choice import candidates, packed_gemm
-from headrace._src.compile.kernels.onednn_calls import Product, can, multiplies
+from headrace._src.compile.kernels.gemm.gemm_onednn import Product
+from headrace._src.compile.kernels.onednn_calls import can, multiplies
 from headrace._src.compile.regions.groups import Group
 from headrace._src.compile.run.choose import fastest, trial_plan
 from headrace._src.devices.target import SIZES, host
