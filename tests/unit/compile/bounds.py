@@ -13,6 +13,9 @@ from headrace._src.compile.codegen.epilogue import NOTHING
 from headrace._src.compile.codegen.iteration_spaces import Access
 from headrace._src.compile.codegen.kernel_spec import COUNTER_STRIDE
 from headrace._src.compile.kernels.conv.conv_1x1 import Conv1x1, Conv1x1BackwardFilter
+from headrace._src.compile.kernels.conv.winograd.winograd_backward import WinogradBackwardFilter
+from headrace._src.compile.kernels.conv.winograd.winograd_filter import WinogradFilter
+from headrace._src.compile.kernels.conv.winograd.winograd_forward import WinogradForward
 from headrace._src.compile.kernels.gemm.fully_connected import small_batch, small_batch_backward
 from headrace._src.compile.kernels.gemm.gemm import gemm
 from headrace._src.compile.kernels.gemm.gemm_narrow import narrow_product
@@ -27,9 +30,6 @@ from headrace._src.compile.kernels.rows.list_rows import (
 )
 from headrace._src.compile.kernels.rows.map_kernel import Map
 from headrace._src.compile.kernels.rows.reduce_kernel import ReduceKernel
-from headrace._src.compile.kernels.winograd.winograd_backward import WinogradBackwardFilter
-from headrace._src.compile.kernels.winograd.winograd_filter import WinogradFilter
-from headrace._src.compile.kernels.winograd.winograd_forward import WinogradForward
 from headrace._src.compile.native import machine_code
 from headrace._src.lowering.pointwise import record
 

@@ -13,7 +13,7 @@ from headrace._src.compile.ahead.elf import Elf
 from headrace._src.compile.ahead.wasm import WasmObject
 from headrace._src.compile.codegen.emit import F32, Reg
 from headrace._src.compile.codegen.kernel_spec import Team
-from headrace._src.compile.kernels.onednn_calls import OneDnnGemm
+from headrace._src.compile.kernels.gemm.gemm_onednn import OneDnnGemm
 from headrace._src.compile.kernels.rows.gather_rows import GatherRows
 from headrace._src.compile.plan.plan import Buffer, Call, Plan
 from tests.unit.compile import ahead_runs

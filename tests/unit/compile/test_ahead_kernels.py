@@ -157,7 +157,7 @@ def test_other_processors(tmp_path, architecture):
 
 
 def test_phases_cover_every_place_once():
-    from headrace._src.compile.ahead.transposed import _phases
+    from headrace._src.compile.kernels.conv.transposed_conv import _phases
     from headrace._src.core.windows import Window
 
     for size, taps, stride, before in itertools.product((1, 5, 8), (1, 2, 3, 5), (1, 2, 3), (0, 1)):

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace._src.compile.ahead.ahead_anchors import pack_matrix
 from headrace._src.compile.ahead.inference_rewrites import simplify
 from headrace._src.compile.ahead.planning import plan_flow
 from headrace._src.compile.ahead.targets import target_for
 from headrace._src.compile.kernels.gemm.gemm import PackB
+from headrace._src.compile.kernels.gemm.matrix_products import pack_matrix
 from headrace._src.compile.native.machine_code import run_kernel
 from headrace._src.graph.dataflow import Dataflow
 from headrace._src.pipeline.passes import Options, optimise, prepare

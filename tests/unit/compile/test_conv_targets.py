@@ -10,11 +10,11 @@ import pytest
 from headrace._src.compile.kernels.conv.conv_1x1 import Conv1x1, Conv1x1BackwardFilter
 from headrace._src.compile.kernels.conv.conv_few import FewChannels
 from headrace._src.compile.kernels.conv.conv_few_backward import FewChannelsBackwardFilter
+from headrace._src.compile.kernels.conv.winograd.winograd_backward import WinogradBackwardFilter
+from headrace._src.compile.kernels.conv.winograd.winograd_filter import WinogradFilter
+from headrace._src.compile.kernels.conv.winograd.winograd_forward import WinogradForward
 from headrace._src.compile.kernels.images.conv_geometry import Geometry
 from headrace._src.compile.kernels.images.pooling_loops import AveragePool, MaxPool, MaxPoolGradient
-from headrace._src.compile.kernels.winograd.winograd_backward import WinogradBackwardFilter
-from headrace._src.compile.kernels.winograd.winograd_filter import WinogradFilter
-from headrace._src.compile.kernels.winograd.winograd_forward import WinogradForward
 from headrace._src.devices.target import Target
 from tests.unit.compile.conv_runs import Example, blocked, error, placed, plain, room
 from tests.unit.compile.targets import TARGETS, run_on

@@ -6,7 +6,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from headrace._src.compile.kernels.onednn_calls import OneDnnGemm, Product, can, multiplies
+from headrace._src.compile.kernels.gemm.gemm_onednn import OneDnnGemm, Product
+from headrace._src.compile.kernels.onednn_calls import can, multiplies
 from headrace._src.compile.plan.plan import Buffer, Call, Plan
 from headrace._src.compile.run.driver import NativeCluster
 from headrace._src.devices import onednn

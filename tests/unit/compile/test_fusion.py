@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace._src.compile.regions.groups import contraction_of
-from headrace._src.compile.regions.region import pooling_of
 from headrace._src.compile.rewrite.rewrites import (
     join_pieces,
     join_products,
@@ -16,6 +14,8 @@ from headrace._src.compile.rewrite.rewrites import (
     spread_products,
     sum_once,
 )
+from headrace._src.lowering.anchors import contraction_of
+from headrace._src.lowering.window_anchors import pooling_of
 from headrace._src.pipeline import Options, compile_step
 from tests.unit.compile.steps import assert_tiers_agree, clusters, uniform
 

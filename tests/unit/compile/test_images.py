@@ -8,8 +8,8 @@ from headrace._src.compile.kernels.conv.conv_1x1 import Conv1x1, Conv1x1Backward
 from headrace._src.compile.kernels.conv.conv_few import FewChannels
 from headrace._src.compile.kernels.conv.conv_few_backward import FewChannelsBackwardFilter
 from headrace._src.compile.kernels.conv.conv_onednn import OneDnnConvolution
-from headrace._src.compile.kernels.winograd.winograd_backward import WinogradBackwardFilter
-from headrace._src.compile.kernels.winograd.winograd_forward import WinogradForward
+from headrace._src.compile.kernels.conv.winograd.winograd_backward import WinogradBackwardFilter
+from headrace._src.compile.kernels.conv.winograd.winograd_forward import WinogradForward
 from headrace._src.devices.target import host
 from tests.unit.compile.steps import assert_tiers_agree, clusters, uniform
 
@@ -28,7 +28,7 @@ def own_graph():
 def first_candidates(monkeypatch):
     """The first candidate is chosen, not the fastest one here."""
     monkeypatch.setattr(
-        "headrace._src.compile.build.convolutions_and_pools.fastest",
+        "headrace._src.compile.kernels.conv.convolutions.fastest",
         lambda key, ways, threads: next(iter(ways)),
     )
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from headrace._src.compile.build import normalisation_fragments
 from headrace._src.compile.codegen.iteration_spaces import Access
 from headrace._src.compile.kernels.rows.gather_rows import GatherRows, ScatterRows
 from headrace._src.compile.kernels.rows.map_kernel import Map
 from headrace._src.compile.kernels.rows.reduce_kernel import ReduceKernel
 from headrace._src.compile.kernels.rows.scan_kernel import ScanKernel
 from headrace._src.compile.kernels.singles.random_numbers import RandomNumbers
+from headrace._src.compile.kernels.singles.softmax_rows import softmax
 from headrace._src.devices.target import Target
 from headrace._src.lowering.anchors import Softmax
 from headrace._src.lowering.pointwise import Pointwise, record
@@ -63,7 +63,7 @@ def test_reductions(target, combine, rows, columns):
 
 def test_rows(target):
     x, y = numbers("float32", 9, 101), numbers("float32", 9, 101)
-    (call,) = normalisation_fragments.softmax(Softmax(9, 101, False, "float32")).calls
+    (call,) = softmax(Softmax(9, 101, False, "float32")).calls
     run(target, call.kernel, x, y)
     e = np.exp(x - x.max(1, keepdims=True))
     np.testing.assert_allclose(y, e / e.sum(1, keepdims=True), rtol=2e-6)

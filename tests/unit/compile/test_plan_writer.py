@@ -2,7 +2,9 @@
 
 import pytest
 
-from headrace._src.compile.build import normalisation_fragments
+from headrace._src.compile.kernels.rows.batch_norm_channels import batch_norm, batch_norm_statistics
+from headrace._src.compile.kernels.rows.local_response_rows import local_response
+from headrace._src.compile.kernels.singles.softmax_rows import softmax
 from headrace._src.compile.plan.plan_writer import PlanWriter
 from headrace._src.compile.plan.verify_plan import verify_plan
 from headrace._src.core.errors import InternalError
@@ -64,17 +66,13 @@ def test_a_fragment_is_verified_and_printed_as_a_plan():
 
 @pytest.mark.parametrize("reach", [0, 2])
 def test_every_anchor_over_rows_keeps_what_a_plan_promises(reach):
-    made = [normalisation_fragments.softmax(Softmax(4, 5, log, "float32")) for log in (False, True)]
+    made = [softmax(Softmax(4, 5, log, "float32")) for log in (False, True)]
     for direction in ("forward", "gradient"):
-        made.append(
-            normalisation_fragments.local_response(
-                LocalResponse(direction, 3, 8, reach, 1.0, 1.0, 0.5, "float32")
-            )
-        )
+        made.append(local_response(LocalResponse(direction, 3, 8, reach, 1.0, 1.0, 0.5, "float32")))
         for training in (False, True):
             g = BatchNorm(direction, training, 2, 9, 16, 1e-3, "NHWC", "float32", 6)
-            made.append(normalisation_fragments.batch_norm(g))
+            made.append(batch_norm(g))
             if direction == "forward":
-                made.append(normalisation_fragments.batch_norm_statistics(g))
+                made.append(batch_norm_statistics(g))
     for plan in made:
         verify_plan(plan)

@@ -5,7 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from headrace._src.compile.build import normalisation_fragments
+from headrace._src.compile.kernels.rows.batch_norm_channels import batch_norm
+from headrace._src.compile.kernels.rows.cross_entropy_rows import (
+    cross_entropy,
+    sparse_cross_entropy,
+)
+from headrace._src.compile.kernels.singles.softmax_rows import softmax
 from headrace._src.compile.plan.plan import Plan
 from headrace._src.compile.plan.verify_plan import verify_plan
 from headrace._src.compile.reference.reference_anchors import run_anchor
@@ -44,7 +49,7 @@ def test_softmax(shape, dtype, log):
     x = numbers(dtype, *shape)
     geometry = Softmax(*shape, log, dtype)
     got = np.zeros_like(x)
-    run(normalisation_fragments.softmax(geometry), [x], [got])
+    run(softmax(geometry), [x], [got])
     assert_near(got, run_anchor(geometry, [x])[0], tolerance(dtype))
 
 
@@ -53,7 +58,7 @@ def test_softmax_of_extremes():
     x[0, 3], x[1], x[2, 5] = 1e38, -1e38, -np.inf
     x[3, 7] = np.nan
     got = np.zeros_like(x)
-    run(normalisation_fragments.softmax(Softmax(4, 20, False, "float32")), [x], [got])
+    run(softmax(Softmax(4, 20, False, "float32")), [x], [got])
     assert got[0].tolist() == [float(i == 3) for i in range(20)]
     np.testing.assert_allclose(got[1], 0.05, rtol=1e-6)
     assert got[2, 5] == 0 and np.isclose(got[2].sum(), 1)
@@ -66,7 +71,7 @@ def test_cross_entropy(shape, dtype):
     x, labels = numbers(dtype, *shape), np.abs(numbers(dtype, *shape, seed=1))
     geometry = CrossEntropy(*shape, dtype)
     loss, backprop = np.zeros(shape[0], x.dtype), np.zeros_like(x)
-    run(normalisation_fragments.cross_entropy(geometry), [x, labels], [loss, backprop])
+    run(cross_entropy(geometry), [x, labels], [loss, backprop])
     expected = run_anchor(geometry, [x, labels])
     assert_near(loss, expected[0], tolerance(dtype))
     assert_near(backprop, expected[1], tolerance(dtype))
@@ -79,7 +84,7 @@ def test_sparse_cross_entropy(shape, label_dtype):
     labels = np.random.default_rng(0).integers(0, shape[1], shape[0]).astype(label_dtype)
     geometry = SparseCrossEntropy(*shape, "float32", label_dtype)
     loss, backprop = np.zeros(shape[0], x.dtype), np.zeros_like(x)
-    run(normalisation_fragments.sparse_cross_entropy(geometry), [x, labels], [loss, backprop])
+    run(sparse_cross_entropy(geometry), [x, labels], [loss, backprop])
     expected = run_anchor(geometry, [x, labels])
     assert_near(loss, expected[0], 3e-6)
     assert_near(backprop, expected[1], 3e-6)
@@ -116,7 +121,7 @@ def test_batch_norm_and_gradient(sizes, layout, training, dtype):
     operands = [x, scale, offset] + ([] if training else [mean, variance])
     outputs = [np.zeros_like(turn(x)), *(np.zeros(c, np.float32) for _ in range(4)),
                np.ones(1, np.float32)]  # fmt: skip
-    run(normalisation_fragments.batch_norm(forward, layout), [turn(x), *operands[1:]], outputs)
+    run(batch_norm(forward, layout), [turn(x), *operands[1:]], outputs)
     step = 3e-2 if dtype == "bfloat16" else 1e-4
     every = [x, scale, offset, mean, variance]
     expected = run_anchor(forward, every)
@@ -129,7 +134,7 @@ def test_batch_norm_and_gradient(sizes, layout, training, dtype):
     outputs = [np.zeros_like(turn(x)), np.zeros_like(scale), np.zeros_like(scale),
                np.ones(1, np.float32), np.ones(1, np.float32)]  # fmt: skip
     run(
-        normalisation_fragments.batch_norm(backward, layout),
+        batch_norm(backward, layout),
         [turn(dy), turn(x), scale, *moments],
         outputs,
     )
@@ -142,4 +147,4 @@ def test_batch_norm_and_gradient(sizes, layout, training, dtype):
 def test_odd_channels_have_no_blocks():
     geometry = BatchNorm("forward", True, 1, 4, 17, 1e-3, "NHWC", "float32", 5)
     with pytest.raises(ValueError, match="don't fill blocks"):
-        normalisation_fragments.batch_norm(geometry, "nChw16c")
+        batch_norm(geometry, "nChw16c")

@@ -25,7 +25,7 @@ def own_graph():
 def first_candidates(monkeypatch):
     """The first candidate is chosen, not the fastest one here."""
     monkeypatch.setattr(
-        "headrace._src.compile.build.convolutions_and_pools.fastest",
+        "headrace._src.compile.kernels.conv.convolutions.fastest",
         lambda key, ways, threads: next(iter(ways)),
     )
 

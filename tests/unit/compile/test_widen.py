@@ -5,8 +5,10 @@ import pytest
 
 import headrace as tf
 from headrace._src.compile.ahead.planning import plan_flow
-from headrace._src.compile.build import convolutions_and_pools, matrix_products
-from headrace._src.compile.kernels.onednn_calls import Product, can
+from headrace._src.compile.kernels.conv import convolutions
+from headrace._src.compile.kernels.gemm import matrix_products
+from headrace._src.compile.kernels.gemm.gemm_onednn import Product
+from headrace._src.compile.kernels.onednn_calls import can
 from headrace._src.compile.run.driver import NativeCluster
 from headrace._src.devices.target import host
 from headrace._src.pipeline.passes import Options, optimise, prepare
@@ -92,7 +94,7 @@ def test_a_step_on_a_processor_that_multiplies_bfloat16(monkeypatch):
         chosen.append(list(ways)[-1])
         return chosen[-1]
 
-    for module in (convolutions_and_pools, matrix_products):
+    for module in (convolutions, matrix_products):
         monkeypatch.setattr(module, "multiplies", lambda target, precision: bool(precision))
         monkeypatch.setattr(module, "fastest", last)
     monkeypatch.setattr(matrix_products, "_TIMED", 0)

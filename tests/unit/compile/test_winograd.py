@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from headrace._src.compile.codegen.epilogue import NOTHING, Epilogue
+from headrace._src.compile.kernels.conv.winograd.winograd_backward import WinogradBackwardFilter
+from headrace._src.compile.kernels.conv.winograd.winograd_filter import WinogradFilter
+from headrace._src.compile.kernels.conv.winograd.winograd_forward import WinogradForward
+from headrace._src.compile.kernels.conv.winograd.winograd_transform import matrices
 from headrace._src.compile.kernels.images.conv_geometry import Geometry
-from headrace._src.compile.kernels.winograd.winograd_backward import WinogradBackwardFilter
-from headrace._src.compile.kernels.winograd.winograd_filter import WinogradFilter
-from headrace._src.compile.kernels.winograd.winograd_forward import WinogradForward
-from headrace._src.compile.kernels.winograd.winograd_transform import matrices
 from headrace._src.compile.native.machine_code import run_kernel
 from headrace._src.lowering.pointwise import record
 from tests.unit.compile.conv_runs import Example, blocked, error, placed, plain, room

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from headrace._src.devices.onednn import Unsupported
-from headrace._src.ops.nn import conv_kernels, morphology_kernels, nn_native
+from headrace._src.ops.nn import conv_kernels, morphology_kernels
 from tests.unit.ops import nn_cases
 
 CASES = nn_cases.recorded("conv")
@@ -174,7 +174,7 @@ def test_taps_that_see_nothing_but_padding_are_not_left_to_onednn():
     x, dy = np.ones((2, 5, 2, 8), np.float32), np.ones((2, 2, 1, 8), np.float32)
     attrs = {"strides": (1, 3, 3, 1), "padding": "SAME", "data_format": "NHWC"}
     with pytest.raises(Unsupported, match="padding"):
-        nn_native.depthwise_conv2d_native_backprop_filter(
+        conv_kernels.onednn_depthwise_conv2d_native_backprop_filter(
             x, np.array([4, 4, 8, 1]), dy, dilations=(1, 1, 1, 1), **attrs
         )
     found = conv_kernels.depthwise_conv2d_native_backprop_filter(x, [4, 4, 8, 1], dy, **attrs)

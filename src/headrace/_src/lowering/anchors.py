@@ -14,10 +14,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
+from headrace._src.lowering.anchor_geometry import AnchorGeometry
 from headrace._src.lowering.pointwise import FLOATS
-from headrace._src.lowering.rules import COMPILED, Site
+from headrace._src.lowering.rules import COMPILED, Anchor, Site
+
+if TYPE_CHECKING:
+    from headrace._src.graph.dataflow import Node
 
 __all__ = [
     "Advance",
@@ -31,6 +35,7 @@ __all__ = [
     "Scan",
     "Softmax",
     "SparseCrossEntropy",
+    "contraction_of",
 ]
 
 
@@ -38,7 +43,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
-class Contraction:
+class Contraction(AnchorGeometry):
     """product[b] = op(x[b]) op(y[b]): matrices [m, k] and [k, n], stored transposed as [k, m] and
     [n, k] if said so. `batch` is the product's; x and y are broadcast to it from their own batch
     shapes. `precision`: the narrower type, if any, in which elements of x and y can be held without
@@ -58,6 +63,8 @@ class Contraction:
     rounds: bool = False
 
     operands: ClassVar[tuple[int, ...]] = (0, 1)
+    fuses: ClassVar[bool] = True
+    fills_parts: ClassVar[bool] = True
 
 
 def contraction(site: Site) -> Contraction | None:
@@ -74,11 +81,17 @@ def contraction(site: Site) -> Contraction | None:
     return Contraction(x[:-2], y[:-2], tuple(batch), m, n, k, transpose_x, transpose_y, dtype)
 
 
+def contraction_of(node: Node) -> Contraction | None:
+    """The geometry of a matrix product; None for other nodes."""
+    rule = node.definition.lower
+    return node.geometry if isinstance(rule, Anchor) and rule.family == "contraction" else None
+
+
 # ---- Rows ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Softmax:
+class Softmax(AnchorGeometry):
     """exp(x - max) / sum of that, per row; if `log`, x - max - log(sum)."""
 
     rows: int
@@ -105,7 +118,7 @@ def _softmax(site: Site, log: bool) -> Softmax | None:
 
 
 @dataclass(frozen=True, slots=True)
-class CrossEntropy:
+class CrossEntropy(AnchorGeometry):
     """Of logits and labels [rows, classes]: loss[r] = sum of labels * (log(sum of exp(x - max)) -
     (x - max)) and backprop = softmax - labels.
     """
@@ -115,6 +128,8 @@ class CrossEntropy:
     dtype: str
 
     operands: ClassVar[tuple[int, ...]] = (0, 1)
+    fuses: ClassVar[bool] = True
+    result: ClassVar[int] = 1  # the gradient
 
 
 def cross_entropy(site: Site) -> CrossEntropy | None:
@@ -126,7 +141,7 @@ def cross_entropy(site: Site) -> CrossEntropy | None:
 
 
 @dataclass(frozen=True, slots=True)
-class SparseCrossEntropy:
+class SparseCrossEntropy(AnchorGeometry):
     """CrossEntropy where labels[r] is the only class of row r; it's checked to be in range."""
 
     rows: int
@@ -135,6 +150,12 @@ class SparseCrossEntropy:
     label_dtype: str
 
     operands: ClassVar[tuple[int, ...]] = (0, 1)
+    fuses: ClassVar[bool] = True
+    result: ClassVar[int] = 1  # the gradient
+
+    @property
+    def limits(self) -> tuple[tuple[int, int], ...]:
+        return ((1, self.classes),)
 
 
 def sparse_cross_entropy(site: Site) -> SparseCrossEntropy | None:
@@ -144,7 +165,7 @@ def sparse_cross_entropy(site: Site) -> SparseCrossEntropy | None:
 
 
 @dataclass(frozen=True, slots=True)
-class LocalResponse:
+class LocalResponse(AnchorGeometry):
     """x * (bias + alpha * sum of x² over the channels within `radius`) ** -beta, over the last axis
     of [rows, channels]; "gradient": of dy, x and y.
     """
@@ -184,7 +205,7 @@ def local_response(site: Site) -> LocalResponse | None:
 
 
 @dataclass(frozen=True, slots=True)
-class BatchNorm:
+class BatchNorm(AnchorGeometry):
     """(x - mean) * scale / sqrt(variance + epsilon) + offset, per channel of [n, pixels, c] or, for
     NCHW, [n, c, pixels]; statistics are float32.
 
@@ -203,6 +224,11 @@ class BatchNorm:
     data_format: str
     dtype: str
     outputs: int
+
+    fuses: ClassVar[bool] = True
+
+    def blocked_inputs(self, block: int) -> tuple[int, ...] | None:
+        return (0,) if self.data_format == "NHWC" else None
 
     @property
     def operands(self) -> tuple[int, ...]:
@@ -242,7 +268,7 @@ def _batch_norm(site: Site, direction: str) -> BatchNorm | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Scan:
+class Scan(AnchorGeometry):
     """Running "sum" or "prod" along the middle axis of [outer, length, inner]; if `exclusive`
     without an element's own value, if `reverse` from the end. 16-bit floats are summed in float32
     and every result is rounded once.
@@ -278,7 +304,7 @@ def _scan(site: Site, combine: str) -> Scan | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Largest:
+class Largest(AnchorGeometry):
     """The k largest of each of `rows` rows of `length` elements, in descending order, and their
     places as int32: of equal ones the first comes first, and a NaN is larger than any number.
     """
@@ -305,7 +331,7 @@ def largest(site: Site) -> Largest | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Random:
+class Random(AnchorGeometry):
     """`count` numbers, "uniform" in [0, 1), "normal", "truncated" (normal within (-2, 2)), or
     "integer", from bounds[0] to below bounds[1].
 
@@ -337,7 +363,7 @@ class Random:
 
 
 @dataclass(frozen=True, slots=True)
-class Divisor:
+class Divisor(AnchorGeometry):
     """Integers of input 0, of which none may be 0."""
 
     count: int
@@ -353,7 +379,7 @@ class Divisor:
 
 
 @dataclass(frozen=True, slots=True)
-class Advance:
+class Advance(AnchorGeometry):
     """Give the stream of a generator, input 0, and move it on by 256 * count samples."""
 
     count: int

@@ -57,7 +57,7 @@ def random_numbers(distribution: str, dtype: str) -> Callable[..., Any] | None:
     random numbers; stream: the key and the two halves of the counter; limits: the smallest integer,
     and the exclusive upper bound.
     """
-    return _made("random_numbers", distribution, dtype)
+    return _made("routine", "random", distribution, dtype)
 
 
 def fourier(dtype: str, inverse: bool) -> Callable[..., Any] | None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, ClassVar
 
+from headrace._src.lowering.anchor_geometry import AnchorGeometry
 from headrace._src.lowering.pointwise import FLOATS, Pointwise
 from headrace._src.lowering.rules import COMPILED, Site, View, recorded
 
@@ -20,7 +21,7 @@ __all__ = ["Cut", "Gather", "GatherPoints", "RowUpdate", "Scatter", "SegmentSum"
 
 
 @dataclass(frozen=True, slots=True)
-class Gather:
+class Gather(AnchorGeometry):
     """out[b, o, i] = params[b, o, indices[b, i]], vectors of `inner` elements each: params are
     [batch, outer, size, inner], indices [batch, count]. Indices are checked to be in [0, size).
 
@@ -38,9 +39,13 @@ class Gather:
 
     operands: ClassVar[tuple[int, ...]] = (0, 1)
 
+    @property
+    def limits(self) -> tuple[tuple[int, int], ...]:
+        return ((1, self.size),)
+
 
 @dataclass(frozen=True, slots=True)
-class GatherPoints:
+class GatherPoints(AnchorGeometry):
     """out[i] = params[indices[i, 0], indices[i, 1], ...], vectors of `inner` elements: params are
     [*sizes, inner], indices [count, len(sizes)]. Indices are checked to be in range.
     """
@@ -55,7 +60,7 @@ class GatherPoints:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class Cut(AnchorGeometry):
     """A piece of an array at the position given by the numbers in input 1: read from the input
     `source`, or, if `into` is the size of an array of zeros, that input written there.
 
@@ -127,7 +132,7 @@ def _gather(
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentSum:
+class SegmentSum(AnchorGeometry):
     """out[s] = sum of the rows of data [count, inner] whose id is s; out has `segments` rows. A
     negative id belongs to no segment; an id of `segments` or more is refused.
     """
@@ -139,6 +144,10 @@ class SegmentSum:
     index_dtype: str
 
     operands: ClassVar[tuple[int, ...]] = (0, 1)
+
+    @property
+    def limits(self) -> tuple[tuple[int, int], ...]:
+        return ((1, self.segments),)
 
 
 def segment_sum(site: Site) -> SegmentSum | None:
@@ -152,7 +161,7 @@ def segment_sum(site: Site) -> SegmentSum | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Scatter:
+class Scatter(AnchorGeometry):
     """Change rows of the variable [rows, inner] that input 0 refers to: for each i in order, row
     indices[i] becomes how(row, updates[i]); how: "Update" (replace), "Add", "Sub", "Mul", "Min",
     "Max". Updates are [count, inner], or one scalar for all. Indices are checked before anything is
@@ -169,6 +178,10 @@ class Scatter:
 
     operands: ClassVar[tuple[int, ...]] = (0, 1, 2)
 
+    @property
+    def limits(self) -> tuple[tuple[int, int], ...]:
+        return ((1, self.rows),)
+
 
 def scatter(site: Site, how: str) -> Scatter | None:
     """ScatterAdd and the other scatter ops, on references and on handles."""
@@ -184,7 +197,7 @@ def scatter(site: Site, how: str) -> Scatter | None:
 
 
 @dataclass(frozen=True, slots=True)
-class RowUpdate:
+class RowUpdate(AnchorGeometry):
     """Change rows of the variables [rows, inner] that the first `variables` inputs refer to: for
     each i in order, their rows indices[i] become the results of `program` on them and the operands:
     row i of the gradient [count, inner], and scalars. `gradient` and `indices` are numbers of
@@ -202,6 +215,10 @@ class RowUpdate:
     count: int
     dtype: str
     index_dtype: str
+
+    @property
+    def limits(self) -> tuple[tuple[int, int], ...]:
+        return ((self.indices, self.rows),)
 
     @property
     def operands(self) -> tuple[int, ...]:

@@ -8,19 +8,31 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace._src.core.errors import UnimplementedError
 from headrace._src.core.windows import Window
+from headrace._src.lowering.anchor_geometry import AnchorGeometry
 from headrace._src.lowering.padded_windows import conv_geometry, pool_geometry
 from headrace._src.lowering.pointwise import FLOATS
 from headrace._src.lowering.rules import Anchor, Site
 
-__all__ = ["Convolution", "Pooling", "Pooling3D", "convolution", "pooling", "pooling_3d"]
+if TYPE_CHECKING:
+    from headrace._src.graph.dataflow import Node
+
+__all__ = [
+    "Convolution",
+    "Pooling",
+    "Pooling3D",
+    "convolution",
+    "pooling",
+    "pooling_3d",
+    "pooling_of",
+]
 
 
 @dataclass(frozen=True, slots=True)
-class Convolution:
+class Convolution(AnchorGeometry):
     """y[n, oh, ow, k] = sum of x[n, h, w, c] * filter[kh, kw, c, k], read in one of its directions:
     "forward" (from x and filter, to y), "input" (from filter and y, to x) or "filter" (from x and
     y, to filter).
@@ -42,9 +54,31 @@ class Convolution:
     depthwise: bool = False
     precision: str = ""
 
+    fuses: ClassVar[bool] = True
+    leads: ClassVar[bool] = True
+    filters: ClassVar[tuple[int, ...]] = (1,)
+
+    @property
+    def makes_image(self) -> bool:
+        return self.direction != "filter"
+
     @property
     def operands(self) -> tuple[int, ...]:
         return {"forward": (0, 1), "input": (1, 2), "filter": (0, 2)}[self.direction]
+
+    def follows_blocks(self, block: int) -> bool:
+        """Return whether a depthwise convolution keeps images that are blocked already in blocks.
+        It's as fast on plain images, so a conversion is never worth it.
+        """
+        return self.depthwise and self.c == self.k and self.c % block == 0
+
+    def blocked_inputs(self, block: int) -> tuple[int, ...] | None:
+        if self.data_format != "NHWC" or self.direction == "filter":
+            return None
+        if not self.depthwise:
+            return ()
+        image = 2 if self.direction == "input" else 0
+        return (image,) if self.follows_blocks(block) else None
 
 
 def convolution(direction: str, depthwise: bool = False) -> Anchor:
@@ -99,7 +133,7 @@ def _image_and_filter(site: Site, direction: str) -> tuple[tuple[int, ...], tupl
 
 
 @dataclass(frozen=True, slots=True)
-class Pooling:
+class Pooling(AnchorGeometry):
     """The "max" or the "mean" of each window, "forward" (from x) or its "gradient".
 
     max: from the lowest finite number on, what is greater wins, so a NaN never does. Its gradient
@@ -116,6 +150,12 @@ class Pooling:
     w: Window[int]
     data_format: str
     dtype: str
+
+    fuses: ClassVar[bool] = True
+    leads: ClassVar[bool] = True
+
+    def blocked_inputs(self, block: int) -> tuple[int, ...] | None:
+        return () if self.data_format == "NHWC" else None
 
     @property
     def operands(self) -> tuple[int, ...]:
@@ -150,8 +190,14 @@ def _describe_pooling(site: Site, kind: str, direction: str) -> Pooling | None:
     return Pooling(kind, direction, x[0], x[channel], height, width, data_format, dtype)
 
 
+def pooling_of(node: Node) -> Pooling | None:
+    """Return the geometry of a pool or of its gradient; None for other nodes."""
+    rule = node.definition.lower
+    return node.geometry if isinstance(rule, Anchor) and rule.family == "pooling" else None
+
+
 @dataclass(frozen=True, slots=True)
-class Pooling3D:
+class Pooling3D(AnchorGeometry):
     """The "max" or the "mean" of each window of volumes [n, d, h, w, c]; see Pooling."""
 
     kind: str

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from headrace._src.compile.ahead.ahead_anchors import FAMILIES
 from headrace._src.compile.ahead.inference_rewrites import simplify
+from headrace._src.compile.build.families import AHEAD
 from headrace._src.compile.build.tensor_list_buffers import list_users, lists_fit
 from headrace._src.compile.clusters.cluster_kernel import plan_region
 from headrace._src.compile.clusters.lowerable import is_lowerable
@@ -29,7 +29,7 @@ def plan_flow(flow: Dataflow, target: Target) -> Plan:
     _refuse([n for n in nodes if not _can(n)])
     _refuse([n for users in list_users(nodes) if not lists_fit(users) for n in users])
     region = Region(nodes, list(flow.fetches))
-    plan = plan_region(region, target, threads=1, families=FAMILIES, plain=True)
+    plan = plan_region(region, target, threads=1, families=AHEAD, plain=True)
     feeds = [feed.value for feed in flow.feeds]
     numbers = {i: feeds.index(value) for i, value in enumerate(region.inputs)}
     buffers = tuple(
@@ -40,7 +40,7 @@ def plan_flow(flow: Dataflow, target: Target) -> Plan:
 
 def _can(node: Node) -> bool:
     # Kernels that check indices end the call themselves if one is out of range, as in loops.
-    return is_lowerable(node, FAMILIES, inside=True)
+    return is_lowerable(node, AHEAD, inside=True)
 
 
 def _refuse(nodes: list[Node]) -> None:

@@ -1,66 +1,41 @@
-"""The families of anchors: which geometries have kernels, and how a group around one is built.
+"""The kinds of anchors, and the tables that their declarations make.
 
-In: a group whose head is an anchor. Out: calls in a builder's plan.
+In: a group whose head is an anchor. Out: calls in a builder's plan. Ahead of time, all kernels are
+portable: plain layouts, vectors of any width, no library. A model's weights are known there, so
+they are stored in the order in which kernels read them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
-
-from headrace._src.compile.build import (
-    convolutions_and_pools,
-    matrix_products,
+from headrace._src.compile.build import structured_regions, tensor_list_buffers
+from headrace._src.compile.kernels.anchor_kind import AnchorKind, Family
+from headrace._src.compile.kernels.conv import convolutions
+from headrace._src.compile.kernels.gemm import matrix_products
+from headrace._src.compile.kernels.images import pools
+from headrace._src.compile.kernels.rows import (
+    batch_norm_channels,
+    cross_entropy_rows,
+    local_response_rows,
     rows_and_indices,
-    structured_regions,
-    tensor_list_buffers,
 )
-from headrace._src.compile.build.plan_builder import Builder
-from headrace._src.compile.regions.groups import Group
+from headrace._src.compile.kernels.singles import random_numbers, softmax_rows
 
-__all__ = ["FAMILIES", "Family"]
+__all__ = ["AHEAD", "FAMILIES", "KINDS", "Family"]
 
+KINDS: tuple[AnchorKind, ...] = (
+    *matrix_products.KINDS,
+    *convolutions.KINDS,
+    *pools.KINDS,
+    *softmax_rows.KINDS,
+    *cross_entropy_rows.KINDS,
+    *batch_norm_channels.KINDS,
+    *local_response_rows.KINDS,
+    *rows_and_indices.KINDS,
+    *random_numbers.KINDS,
+    *tensor_list_buffers.KINDS,
+    *structured_regions.KINDS,
+)
 
-@dataclass(frozen=True, slots=True)
-class Family:
-    """supports(geometry) tells whether there are kernels; build adds a group's calls to a plan."""
-
-    supports: Callable[[Any], bool]
-    build: Callable[[Builder, Group], None]
-
-
-def _always(geometry: Any) -> bool:
-    return True
-
-
-FAMILIES: dict[str, Family] = {
-    "contraction": Family(matrix_products.supports, matrix_products.build),
-    "convolution": Family(
-        convolutions_and_pools.supports_convolution, convolutions_and_pools.build_convolution
-    ),
-    "depthwise": Family(
-        convolutions_and_pools.supports_convolution, convolutions_and_pools.build_convolution
-    ),
-    "pooling": Family(
-        convolutions_and_pools.supports_pooling, convolutions_and_pools.build_pooling
-    ),
-    "softmax": Family(_always, rows_and_indices.build_softmax),
-    "cross_entropy": Family(_always, rows_and_indices.build_cross_entropy),
-    "batch_norm": Family(_always, rows_and_indices.build_batch_norm),
-    "local_response": Family(
-        rows_and_indices.supports_local_response, rows_and_indices.build_local_response
-    ),
-    "gather": Family(_always, rows_and_indices.build_gather),
-    "cut": Family(_always, rows_and_indices.build_cut),
-    "divisor": Family(_always, rows_and_indices.build_divisor),
-    "segment_sum": Family(_always, rows_and_indices.build_segment_sum),
-    "scatter": Family(_always, rows_and_indices.build_scatter),
-    "row_update": Family(_always, rows_and_indices.build_row_update),
-    "scan": Family(_always, rows_and_indices.build_scan),
-    "generator": Family(_always, rows_and_indices.build_advance),
-    "random": Family(rows_and_indices.supports_random, rows_and_indices.build_random),
-    "list": Family(_always, tensor_list_buffers.build_list),
-    "while": Family(_always, structured_regions.build_while),
-    "if": Family(_always, structured_regions.build_if),
-}
+# How groups around anchors are built, in a step and in models that are compiled ahead of time.
+FAMILIES: dict[str, Family] = {k.name: k.family for k in KINDS if k.family is not None}
+AHEAD: dict[str, Family] = FAMILIES | {k.name: k.ahead for k in KINDS if k.ahead is not None}

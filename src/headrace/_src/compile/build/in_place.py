@@ -24,8 +24,6 @@ from headrace._src.lowering.rules import View, assembly_of, row_major
 
 __all__ = ["Home", "homes_of"]
 
-_KINDS = ("map", "reduce", "rows", "contraction", "join")  # of groups that can make a part
-
 
 @dataclass(frozen=True, slots=True)
 class Home:
@@ -43,7 +41,7 @@ def homes_of(
     region: Region, groups: Sequence[Group], elsewhere: Collection[Value]
 ) -> dict[Value, Home]:
     """Return the homes of values; values of `elsewhere` have other places."""
-    made = {v: g for g in groups if g.kind in _KINDS for n in g.nodes for v in n.outputs}
+    made = {v: g for g in groups if g.fills_parts for n in g.nodes for v in n.outputs}
     found = [
         pair for g in groups for pair in (*_pieces(region, g, made), *_gradients(region, g, made))
     ]

@@ -16,8 +16,8 @@ from math import prod
 
 from headrace._src.compile.build.plan_builder import Builder, StridedOperand
 from headrace._src.compile.build.tensor_list_buffers import ListBuffers, cursor, pushes
-from headrace._src.compile.kernels.gemm.fully_connected import SmallBatchBackward
-from headrace._src.compile.kernels.gemm.gemm import Gemm
+from headrace._src.compile.codegen.kernel_spec import reads_in_place
+from headrace._src.compile.kernels.anchor_kind import AnchorKind, Family
 from headrace._src.compile.kernels.rows.map_kernel import Map
 from headrace._src.compile.plan.plan import Call
 from headrace._src.compile.regions.fuse import fuse
@@ -29,7 +29,7 @@ from headrace._src.graph.structured import is_undefined
 from headrace._src.lowering.rules import row_major
 from headrace._src.lowering.trip_count import trip_count
 
-__all__ = ["build_if", "build_while"]
+__all__ = ["KINDS"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class _Place:
         return self.value.type.sizes or ()
 
 
-def build_while(builder: Builder, group: Group) -> None:
+def _build_while(builder: Builder, group: Group) -> None:
     """Set the variables; while the condition holds, run the body and set them again."""
     node = group.head
     cond, body, results = (node.attrs[k] for k in ("cond", "body", "results"))
@@ -83,7 +83,7 @@ def build_while(builder: Builder, group: Group) -> None:
         builder.land(leave)
 
 
-def build_if(builder: Builder, group: Group) -> None:
+def _build_if(builder: Builder, group: Group) -> None:
     """Jump over the part that isn't taken."""
     node = group.head
     flag, given = builder.whole(node.inputs[0]), [_given(builder, v) for v in node.inputs[1:]]
@@ -183,9 +183,7 @@ def _is_elementwise(call: Call, read: int, written: int) -> bool:
         found = {accesses[i] for i, b in enumerate(call.buffers) if b in (read, written)}
         return len(found) == 1
     names = zip(kernel.arguments, call.buffers, strict=True)
-    return isinstance(kernel, Gemm | SmallBatchBackward) and all(
-        name.removeprefix("w_").startswith("full") for name, b in names if b == read
-    )
+    return all(reads_in_place(kernel, name) for name, b in names if b == read)
 
 
 def _set(builder: Builder, places: Sequence[_Place], buffers: Sequence[int | None]) -> None:
@@ -214,3 +212,6 @@ def _temporary(builder: Builder, value: Value) -> int:
     return builder.temporary(
         value.dtype.base_dtype.name, prod(value.type.sizes or ()), f"{value.name}/variable"
     )
+
+
+KINDS = (AnchorKind("while", Family(_build_while)), AnchorKind("if", Family(_build_if)))

@@ -23,6 +23,7 @@ from weakref import WeakKeyDictionary, WeakSet
 
 from headrace._src.compile.build.compose import Composer
 from headrace._src.compile.build.plan_builder import Builder, StridedOperand
+from headrace._src.compile.kernels.anchor_kind import AnchorKind, Family
 from headrace._src.compile.kernels.rows.list_rows import CheckMarks, PutRow, TakeRow, ZeroRows
 from headrace._src.compile.regions.groups import Group, Space
 from headrace._src.core import dtypes
@@ -33,8 +34,8 @@ from headrace._src.lowering.pointwise import record
 from headrace._src.lowering.rules import Anchor, row_major
 
 __all__ = [
+    "KINDS",
     "ListBuffers",
-    "build_list",
     "cursor",
     "fault_word",
     "list_use",
@@ -68,7 +69,7 @@ def list_use(node: Node) -> ListUse | None:
     return node.geometry if isinstance(rule, Anchor) and rule.family == "list" else None
 
 
-def build_list(builder: Builder, group: Group) -> None:
+def _build_list(builder: Builder, group: Group) -> None:
     """Add the calls of one op on a list."""
     node = group.head
     use: ListUse = node.geometry
@@ -495,3 +496,6 @@ def pushes(flow: Dataflow) -> bool:
         if any(pushes(part) for part in parts_of(node).values()):
             return True
     return False
+
+
+KINDS = (AnchorKind("list", Family(_build_list)),)

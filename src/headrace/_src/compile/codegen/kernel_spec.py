@@ -30,7 +30,7 @@ from typing import Any, Protocol
 from headrace._src.compile.codegen.emit import I64, PTR, VOID, Function, Module, Operand, Reg, Type
 from headrace._src.devices.target import Target
 
-__all__ = ["COUNTER_STRIDE", "Kernel", "Team", "generate", "meetings_of"]
+__all__ = ["COUNTER_STRIDE", "Kernel", "Team", "generate", "meetings_of", "reads_in_place"]
 
 COUNTER_STRIDE = 8  # in i64: one cache line each
 
@@ -52,6 +52,12 @@ class Kernel(Protocol):
 def meetings_of(spec: Any) -> int:
     """How often the team meets while it runs a kernel."""
     return getattr(spec, "meetings", 0)
+
+
+def reads_in_place(spec: Any, name: str) -> bool:
+    """Whether a kernel reads each element of an argument only to write that of its result."""
+    asked = getattr(spec, "reads_in_place", None)
+    return asked is not None and asked(name)
 
 
 class Team:

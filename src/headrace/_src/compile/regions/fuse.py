@@ -14,12 +14,13 @@ from __future__ import annotations
 
 from math import prod
 
+from headrace._src.compile.kernels.conv.conv_candidates import takes_pool
+from headrace._src.compile.kernels.images.conv_geometry import geometry_of
 from headrace._src.compile.regions.dependencies import Dependencies
 from headrace._src.compile.regions.groups import (
     Group,
     Space,
     asks_position,
-    contraction_of,
     is_again,
     program_of,
 )
@@ -29,14 +30,12 @@ from headrace._src.compile.regions.region import (
     Source,
     is_reference,
     operands_of,
-    pooling_of,
     works,
     writes_of,
 )
 from headrace._src.compile.regions.schedule_groups import in_order
-from headrace._src.compile.regions.window_geometry import geometry_of, takes_pool
 from headrace._src.graph.dataflow import Node, Value
-from headrace._src.lowering.anchors import Contraction
+from headrace._src.lowering.anchors import Contraction, contraction_of
 from headrace._src.lowering.pointwise import Pointwise
 from headrace._src.lowering.rules import (
     Anchor,
@@ -49,14 +48,10 @@ from headrace._src.lowering.rules import (
     reduction_of,
     row_major,
 )
+from headrace._src.lowering.window_anchors import pooling_of
 
 __all__ = ["fuse"]
 
-# The groups that element-wise nodes may join.
-_HOSTS = (
-    *("map", "reduce", "rows", "contraction", "convolution", "depthwise", "pooling"),
-    *("batch_norm", "cross_entropy"),
-)
 _MOST_STEPS = 96  # steps of one group's program: longer ones cost compile time and registers
 _HEAVY = {"exp", "log", "tanh", "sigmoid", "erf", "pow", "sin", "cos", "expm1", "log1p", "atan2"}
 _FEW_ROWS, _LARGE_WEIGHTS = 32, 1 << 20  # of layers whose two gradients are one pass
@@ -214,7 +209,7 @@ class _Fuser:
         hosts = [
             g
             for g in found
-            if g.kind in _HOSTS
+            if g.fuses
             and g.pool is None
             and is_again(g.head) == is_again(node)
             and (g.space == space or (g.kind == "rows" and space.shape in g.row_shapes))

@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headrace._src.graph.dataflow import Node, Value
-from headrace._src.lowering.anchors import Contraction
+from headrace._src.lowering.anchor_geometry import AnchorGeometry
 from headrace._src.lowering.pointwise import Pointwise
-from headrace._src.lowering.rules import Anchor, Elementwise, pointwise_of, update_of
+from headrace._src.lowering.rules import Elementwise, pointwise_of, update_of
 
 if TYPE_CHECKING:
     from headrace._src.compile.run.choose import Choice
 
-__all__ = ["AGAIN", "Group", "Space", "asks_position", "contraction_of", "is_again", "program_of"]
+__all__ = ["AGAIN", "Group", "Space", "asks_position", "is_again", "program_of"]
 
 AGAIN = "_again"  # the attribute of nodes that compute a value again
 
@@ -66,7 +66,28 @@ class Group:
     @property
     def result(self) -> Value:
         """The value that the group's followers start from: for losses, the gradient."""
-        return self.head.outputs[1 if self.kind == "cross_entropy" else 0]
+        geometry = self._geometry
+        return self.head.outputs[0 if geometry is None else geometry.result]
+
+    @property
+    def fuses(self) -> bool:
+        """Whether element-wise nodes may join it."""
+        geometry = self._geometry
+        return self.kind in ("map", "reduce", "rows") if geometry is None else geometry.fuses
+
+    @property
+    def fills_parts(self) -> bool:
+        """Whether it can compute its result in a part of a larger array."""
+        geometry = self._geometry
+        if geometry is None:
+            return self.kind in ("map", "reduce", "rows", "join")
+        return geometry.fills_parts
+
+    @property
+    def _geometry(self) -> AnchorGeometry | None:
+        """The description of the anchor; None of other groups, and of loops and lists."""
+        geometry = self.head.geometry if self.is_anchor else None
+        return geometry if isinstance(geometry, AnchorGeometry) else None
 
     @property
     def is_anchor(self) -> bool:
@@ -103,9 +124,3 @@ def is_again(node: Node) -> bool:
     other only, so that the other groups stay as they were and their sums keep their order.
     """
     return AGAIN in node.attrs
-
-
-def contraction_of(node: Node) -> Contraction | None:
-    """The geometry of a matrix product; None for other nodes."""
-    rule = node.definition.lower
-    return node.geometry if isinstance(rule, Anchor) and rule.family == "contraction" else None

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 from headrace._src.compile.regions.groups import asks_position
 from headrace._src.compile.regions.region import Region, operands_of
-from headrace._src.compile.regions.window_geometry import follows_blocks
 from headrace._src.graph.dataflow import Node, Value
+from headrace._src.lowering.anchor_geometry import AnchorGeometry
 from headrace._src.lowering.rules import Anchor, Elementwise, Join, assembly_of, row_major
 
 __all__ = ["Blocks", "blocked_values"]
 
 _TYPES = ("float32", "bfloat16")
-# Anchors that work on blocks: the families of windows sliding over images.
-_FAMILIES = ("convolution", "depthwise", "pooling", "batch_norm")
 
 
 class Blocks(set[Value]):
@@ -44,8 +42,7 @@ def blocked_values(region: Region, block: int) -> Blocks:
     for node in region.nodes:
         rule = node.definition.lower
         if isinstance(rule, Anchor):
-            if rule.family in _FAMILIES:
-                blocked.update(_of_anchor(region, node, rule, blocked))
+            blocked.update(_of_anchor(region, node, blocked))
         elif (isinstance(rule, Elementwise) and _stays(region, node, blocked)) or (
             isinstance(rule, Join) and _joins_channels(region, node, rule, blocked)
         ):
@@ -58,18 +55,13 @@ def _is_blocked(region: Region, value: Value, blocked: Blocks) -> bool:
     return source.view is None and source.base in blocked
 
 
-def _of_anchor(region: Region, node: Node, rule: Anchor, blocked: Blocks) -> list[Value]:
+def _of_anchor(region: Region, node: Node, blocked: Blocks) -> list[Value]:
     geometry = node.geometry
-    if getattr(geometry, "data_format", "NHWC") != "NHWC":
+    if not isinstance(geometry, AnchorGeometry):
         return []
-    if rule.family == "batch_norm" and not _is_blocked(region, node.inputs[0], blocked):
+    needed = geometry.blocked_inputs(blocked.size)
+    if needed is None or not all(_is_blocked(region, node.inputs[i], blocked) for i in needed):
         return []
-    if rule.family in ("convolution", "depthwise") and geometry.direction == "filter":
-        return []
-    if rule.family == "depthwise":
-        image = node.inputs[2 if geometry.direction == "input" else 0]
-        if not (follows_blocks(geometry, blocked.size) and _is_blocked(region, image, blocked)):
-            return []
     return [v for v in node.outputs if blocked.could_hold(v)]
 
 

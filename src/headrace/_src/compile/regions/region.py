@@ -16,9 +16,8 @@ import numpy as np
 from headrace._src.graph.dataflow import Feed, Node, Value, is_local
 from headrace._src.graph.definition import Effect
 from headrace._src.graph.structured import parts_of
-from headrace._src.lowering.anchors import SparseCrossEntropy
+from headrace._src.lowering.anchor_geometry import AnchorGeometry
 from headrace._src.lowering.pointwise import record
-from headrace._src.lowering.row_anchors import Gather, RowUpdate, Scatter, SegmentSum
 from headrace._src.lowering.rules import (
     Anchor,
     Elementwise,
@@ -34,7 +33,7 @@ from headrace._src.lowering.rules import (
     row_major,
     views_of,
 )
-from headrace._src.lowering.window_anchors import Pooling
+from headrace._src.lowering.window_anchors import pooling_of
 
 __all__ = ["Region", "Source"]
 
@@ -284,17 +283,8 @@ def _written_inside(node: Node) -> tuple[Value, ...]:
 def limits_of(node: Node) -> list[tuple[Value, int]]:
     """Return the operands of a node that are indices, with their upper bounds."""
     geometry = node.geometry
-    if isinstance(geometry, SparseCrossEntropy):
-        return [(node.inputs[1], geometry.classes)]
-    if isinstance(geometry, Gather):
-        return [(node.inputs[1], geometry.size)]
-    if isinstance(geometry, Scatter):
-        return [(node.inputs[1], geometry.rows)]
-    if isinstance(geometry, RowUpdate):
-        return [(node.inputs[geometry.indices], geometry.rows)]
-    if isinstance(geometry, SegmentSum):
-        return [(node.inputs[1], geometry.segments)]
-    return []
+    limits = geometry.limits if isinstance(geometry, AnchorGeometry) else ()
+    return [(node.inputs[number], limit) for number, limit in limits]
 
 
 def index_bases(value: Value, through: Callable[[Node], bool]) -> list[Value]:
@@ -335,12 +325,6 @@ def _live(nodes: list[Node], outputs: list[Value]) -> list[Node]:
             needed.update(operands_of(node), filter(is_local, node.inputs))
             live.append(node)
     return live[::-1]
-
-
-def pooling_of(node: Node) -> Pooling | None:
-    """Return the geometry of a pool or of its gradient; None for other nodes."""
-    rule = node.definition.lower
-    return node.geometry if isinstance(rule, Anchor) and rule.family == "pooling" else None
 
 
 def is_reference(value: Value) -> bool:

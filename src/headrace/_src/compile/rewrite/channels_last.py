@@ -30,14 +30,11 @@ from headrace._src.lowering.rules import (
     pointwise_of,
     reduction_of,
 )
-from headrace._src.lowering.window_anchors import Convolution
 from headrace._src.ops.base.simplify_rules import constant_node
 
 __all__ = ["channels_last"]
 
 _TO_LAST, _TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
-_WINDOWS = ("convolution", "depthwise", "pooling")
-_FAMILIES = (*_WINDOWS, "batch_norm")
 
 
 def channels_last(flow: Dataflow) -> Dataflow:
@@ -105,18 +102,17 @@ class _Turner:
         if geometry is None:
             return False
         images = _images(node, geometry)
-        if rule.family not in _WINDOWS and not any(self._is_turned(node.inputs[i]) for i in images):
+        if not geometry.leads and not any(self._is_turned(node.inputs[i]) for i in images):
             return False
-        of_filter = isinstance(geometry, Convolution) and geometry.direction == "filter"
         inputs = []
         for i, value in enumerate(node.inputs):
             if i in images:
                 inputs.append(self._as_last(value))
-            elif not of_filter and _is_sizes(value):
+            elif geometry.makes_image and _is_sizes(value):
                 inputs.append(self._constant(np.asarray(value.constant)[[*_TO_LAST]], value))
             else:
                 inputs.append(self._as_it_was(value))
-        return self._put(node, inputs, images=0 if of_filter else 1)
+        return self._put(node, inputs, images=1 if geometry.makes_image else 0)
 
     def _elementwise(self, node: Node, rule: Elementwise) -> bool:
         shape = node.output_shapes[0]
@@ -229,12 +225,12 @@ def _is_known(node: Node) -> bool:
 def _turned_geometry(node: Node) -> Any:
     """Return an NCHW anchor's geometry in NHWC if there is a kernel for it, else None."""
     rule = node.definition.lower
-    if not isinstance(rule, Anchor) or rule.family not in _FAMILIES:
+    if not isinstance(rule, Anchor) or "data_format" not in node.attrs:
         return None
     if node.constant is not None or not _is_known(node):
         return None
     geometry = node.geometry
-    if geometry is None or geometry.data_format != "NCHW":
+    if getattr(geometry, "data_format", "") != "NCHW":
         return None
     turned = replace(geometry, data_format="NHWC")
     narrow = geometry.dtype in FLOATS and geometry.dtype != "float64"
@@ -244,11 +240,10 @@ def _turned_geometry(node: Node) -> Any:
 
 def _images(node: Node, geometry: Any) -> list[int]:
     """The numbers of the inputs that are images."""
-    filters = {1} if isinstance(geometry, Convolution) else set()
     return [
         i
         for i in geometry.operands
-        if i not in filters and len(node.inputs[i].type.sizes or ()) == 4
+        if i not in geometry.filters and len(node.inputs[i].type.sizes or ()) == 4
     ]
 
 

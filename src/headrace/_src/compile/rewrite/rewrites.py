@@ -42,14 +42,12 @@ from operator import add
 import numpy as np
 
 from headrace._src.compile.regions.groups import program_of
-from headrace._src.compile.regions.region import pooling_of
 from headrace._src.core.dtypes import as_dtype
 from headrace._src.graph.dataflow import Dataflow, Node, Value, ValueType, map_parts
 from headrace._src.graph.definition import Definition, lookup
-from headrace._src.lowering.anchors import Contraction, Random
+from headrace._src.lowering.anchors import Contraction, Random, contraction_of
 from headrace._src.lowering.pointwise import FLOATS, Pointwise, record
 from headrace._src.lowering.rules import (
-    Anchor,
     Elementwise,
     Join,
     Move,
@@ -63,6 +61,7 @@ from headrace._src.lowering.rules import (
     row_major,
     views_of,
 )
+from headrace._src.lowering.window_anchors import pooling_of
 from headrace._src.ops.base.internal import NUMBERS, RESERVE
 from headrace._src.ops.base.simplify_rules import constant_node
 from headrace._src.ops.math.division import DIVISOR
@@ -201,12 +200,9 @@ def _joined(node: Node, uses: Counter[Value]) -> list[Node] | None:
 
 def _outer_product(node: Node) -> Contraction | None:
     """The geometry of x^T y; None for everything else."""
-    rule = node.definition.lower
-    if not isinstance(rule, Anchor) or rule.family != "contraction" or node.controls:
+    if node.controls or any(v.type.sizes is None for v in node.inputs):
         return None
-    if any(v.type.sizes is None for v in node.inputs):
-        return None
-    g = node.geometry
+    g = contraction_of(node)
     return g if g is not None and not g.batch and g.transpose_x and not g.transpose_y else None
 
 
@@ -257,11 +253,8 @@ def _piece(node: Node) -> tuple[View, Value] | None:
 
 
 def _spread(node: Node, uses: Counter[Value]) -> list[Node] | None:
-    rule = node.definition.lower
-    if not isinstance(rule, Anchor) or rule.family != "contraction" or node.constant is not None:
-        return None
-    g = node.geometry
-    if not isinstance(g, Contraction) or g.batch or g.k != 1 or g.precision:
+    g = contraction_of(node) if node.constant is None else None
+    if g is None or g.batch or g.k != 1 or g.precision:
         return None
     if node.output_dtypes[0] not in ("float32", "float64"):
         return None

@@ -21,14 +21,16 @@ from typing import Any
 
 import numpy as np
 
-from headrace._src.compile.regions.groups import contraction_of, program_of
-from headrace._src.compile.regions.region import is_reference, pooling_of, works
+from headrace._src.compile.regions.groups import program_of
+from headrace._src.compile.regions.region import is_reference, works
 from headrace._src.core.dtypes import DType, as_dtype
 from headrace._src.graph.dataflow import Dataflow, Node, Value, ValueType, is_local
 from headrace._src.graph.definition import lookup
 from headrace._src.graph.structured import parts_of
+from headrace._src.lowering.anchors import contraction_of
 from headrace._src.lowering.pointwise import Pointwise, PointwiseStep
 from headrace._src.lowering.rules import Anchor, Elementwise, Join, Move, Pass, Read, Reduce
+from headrace._src.lowering.window_anchors import pooling_of
 from headrace._src.ops.base.simplify_rules import constant_node
 
 __all__ = ["widen"]

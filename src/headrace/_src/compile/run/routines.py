@@ -1,21 +1,21 @@
-"""Native routines for interpreted operations that no lowering rule covers (see lowering.generated).
-In: settings. Out: a function on arrays. `ROUTINES` has them by name.
+"""Native routines for interpreted operations (see lowering.generated). In: a name and settings.
+Out: a function on arrays. Those of anchors are `routine` in the files of their kernels.
 """
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 
-from headrace._src.compile.codegen.kernel_spec import Kernel, meetings_of
 from headrace._src.compile.kernels.singles.byte_strings import StringNumbers
 from headrace._src.compile.kernels.singles.ctc_beam import CtcBeamSearch, beam_memory
 from headrace._src.compile.kernels.singles.ctc_loss import CtcLoss, row_size, work_rows
-from headrace._src.compile.kernels.singles.softmax_rows import SoftmaxOfAny
 from headrace._src.compile.native import machine_code
+from headrace._src.compile.native.array_runners import team_runner
 from headrace._src.compile.run.text_routines import (
     BYTES_AT,
     SIZE_AT,
@@ -25,38 +25,15 @@ from headrace._src.compile.run.text_routines import (
 )
 from headrace._src.devices import openmp
 from headrace._src.devices.buffers import address, empty_aligned
-from headrace._src.devices.target import host
 
-__all__ = ["ROUTINES"]
-
-
-_SMALL = 1 << 18  # operations: one thread does fewer in less time than a team needs to start
-
-
-def _team(spec: Kernel) -> Callable[..., None]:
-    """Return the function that runs a kernel on contiguous arrays, by one thread if it's little."""
-    (function,) = machine_code.addresses([spec])
-    alone = ctypes.CFUNCTYPE(None, *machine_code.KERNEL_TYPES)(function)
-    none = (ctypes.c_uint64 * 1)()  # neither scratch nor counters
-    assert not spec.counters and not meetings_of(spec)
-
-    def run(work: int, *arrays: np.ndarray) -> None:
-        rest = ctypes.addressof(none)
-        pointers = [*map(address, arrays), rest, rest]
-        if work >= _SMALL:
-            machine_code.run_team(function, pointers)
-            return
-        table = (ctypes.c_uint64 * len(pointers))(*pointers)
-        alone(ctypes.addressof(table), 0, 1, 0)
-
-    return run
+__all__ = ["routine"]
 
 
 def ctc_loss(dtype: str, merge: bool) -> Callable[..., Any]:
     """The function of logits [time, batch, classes], all labels, how many each sequence has, and
     the sequences' lengths, that gives losses and gradients.
     """
-    run = _team(CtcLoss(dtype, merge))
+    run = team_runner(CtcLoss(dtype, merge))
 
     def call(
         logits: np.ndarray, labels: np.ndarray, counts: np.ndarray, lengths: np.ndarray
@@ -89,7 +66,7 @@ def ctc_beam_search(dtype: str) -> Callable[..., Any]:
     and how many paths are wanted. It gives labels [batch, paths, time], how many of them count
     [batch, paths] (-1 where there are fewer paths), and log probabilities.
     """
-    run = _team(CtcBeamSearch(dtype))
+    run = team_runner(CtcBeamSearch(dtype))
 
     def call(
         logits: np.ndarray, lengths: np.ndarray, width: int, paths: int
@@ -110,24 +87,6 @@ def ctc_beam_search(dtype: str) -> Callable[..., Any]:
             scores,
         )
         return labels, counts, scores
-
-    return call
-
-
-def softmax(dtype: str) -> Callable[..., Any]:
-    """The function of a contiguous array that gives its softmax along the last axis; None where the
-    rows are too short for it.
-    """
-    run = _team(SoftmaxOfAny(dtype))
-    least = host().lanes(dtype)
-
-    def call(x: np.ndarray) -> np.ndarray | None:
-        columns = x.shape[-1]
-        if columns < least:
-            return None
-        y = empty_aligned(x.shape, x.dtype)
-        run(x.size, np.array([x.size // columns, columns]), x, y)
-        return y
 
     return call
 
@@ -162,10 +121,19 @@ def string_numbers(function: str) -> Callable[..., Any] | None:
     return call
 
 
-ROUTINES: dict[str, Callable[..., Any]] = {
+# The kernels of anchors, by the names of their files, which are loaded when they are asked for.
+_ANCHORS = {"random": "random_numbers", "softmax": "softmax_rows"}
+
+_ROUTINES: dict[str, Callable[..., Any]] = {
     "ctc_beam_search": ctc_beam_search,
     "ctc_loss": ctc_loss,
-    "softmax": softmax,
     "string_numbers": string_numbers,
     **TEXT_ROUTINES,
 }
+
+
+def routine(name: str) -> Callable[..., Any]:
+    """Return the function that makes a routine from its settings."""
+    if name in _ANCHORS:
+        return import_module(f"headrace._src.compile.kernels.singles.{_ANCHORS[name]}").routine
+    return _ROUTINES[name]

@@ -6,7 +6,6 @@ The code of such a kernel doesn't depend on sizes: it's generated once per opera
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Hashable
 from functools import cache, lru_cache
 from typing import Any
@@ -14,25 +13,23 @@ from typing import Any
 import numpy as np
 
 from headrace._src.compile.codegen.iteration_spaces import lanes_for
-from headrace._src.compile.codegen.kernel_spec import Kernel, meetings_of
 from headrace._src.compile.codegen.pointwise_code import supports
 from headrace._src.compile.kernels.rows.largest import LargestOfAny
 from headrace._src.compile.kernels.rows.spans import ColumnSums, RowUpdates, Span, block_of
 from headrace._src.compile.kernels.singles.fourier import Fourier
 from headrace._src.compile.kernels.singles.matrix_factors import PANEL, Cholesky, Inverse
-from headrace._src.compile.kernels.singles.random_numbers import RandomNumbers
-from headrace._src.compile.native import machine_code
+from headrace._src.compile.native.array_runners import runner
 from headrace._src.compile.native.machine_code import available
 from headrace._src.compile.run import routines
 from headrace._src.core.dtypes import as_dtype
-from headrace._src.devices.buffers import address, empty_aligned
+from headrace._src.devices.buffers import empty_aligned
 from headrace._src.devices.openmp import thread_count
 from headrace._src.devices.target import host
 from headrace._src.lowering.pointwise import Pointwise
 
 __all__ = [
     "available", "cholesky", "column_sums", "elementwise", "fourier", "inverse", "largest",
-    "random_numbers", "routine", "row_updates",
+    "routine", "row_updates",
 ]  # fmt: skip
 
 
@@ -43,7 +40,7 @@ def elementwise(
     """The function of contiguous arrays that runs a program on each element."""
     if not supports(program) or any(s.opcode == "index" for s in program.steps):
         return None
-    run = _runner(Span(program, kinds))
+    run = runner(Span(program, kinds))
     first = kinds.index("full")
     row = kinds.index("row") if "row" in kinds else None
     least = block_of(program, host())
@@ -68,7 +65,7 @@ def column_sums(
     """The function of contiguous arrays that sums each of a program's results over all rows."""
     if not supports(program):
         return None
-    run = _runner(ColumnSums(program, kinds))
+    run = runner(ColumnSums(program, kinds))
     lanes = lanes_for(host(), [program])
 
     def call(*inputs: np.ndarray) -> np.ndarray | None:
@@ -87,7 +84,7 @@ def row_updates(program: Pointwise) -> Callable[..., None] | None:
     """The function (target, keys, rows) that changes rows of a target, one after the other."""
     if not supports(program):
         return None
-    run = _runner(RowUpdates(program))
+    run = runner(RowUpdates(program))
 
     def update(target: np.ndarray, keys: np.ndarray, rows: np.ndarray) -> None:
         run(np.array([len(keys), rows.size // len(keys)]), keys, rows, target)
@@ -96,20 +93,9 @@ def row_updates(program: Pointwise) -> Callable[..., None] | None:
 
 
 @lru_cache(32)
-def random_numbers(distribution: str, dtype: str) -> Callable[..., None]:
-    """The function (stream, limits, array) that fills an array from a stream."""
-    run = _runner(RandomNumbers(distribution, dtype))
-
-    def fill(stream: np.ndarray, limits: tuple[int, int], out: np.ndarray) -> None:
-        run(stream, np.array([out.size, *limits]), out)
-
-    return fill
-
-
-@lru_cache(32)
 def largest(dtype: str) -> Callable[..., None]:
     """The function (x, values, indices) that finds the largest elements of each row."""
-    run = _runner(LargestOfAny(dtype))
+    run = runner(LargestOfAny(dtype))
 
     def find(x: np.ndarray, values: np.ndarray, indices: np.ndarray) -> None:
         run(np.array([*x.shape, values.shape[1]]), x, values, indices)
@@ -120,7 +106,7 @@ def largest(dtype: str) -> Callable[..., None]:
 @lru_cache(8)
 def fourier(dtype: str, inverse: bool) -> Callable[..., None]:
     """The function (x, y) that transforms complex arrays along the middle one of three axes."""
-    run = _runner(Fourier(dtype, inverse))
+    run = runner(Fourier(dtype, inverse))
     lanes = host().lanes(dtype)
 
     def transform(x: np.ndarray, y: np.ndarray) -> None:
@@ -145,7 +131,7 @@ def cholesky() -> Callable[[np.ndarray], np.ndarray | None]:
     """The function of matrices [count, n, n] that gives their lower factors; None if some matrix
     has none.
     """
-    run = _runner(Cholesky("float64"))
+    run = runner(Cholesky("float64"))
 
     def factors(x: np.ndarray) -> np.ndarray | None:
         count, n, _ = x.shape
@@ -162,7 +148,7 @@ def inverse() -> Callable[[np.ndarray], np.ndarray | None]:
     """The function of matrices [count, n, n] that gives their inverses; None if some matrix has
     none.
     """
-    run = _runner(Inverse("float64"))
+    run = runner(Inverse("float64"))
 
     def inverses(x: np.ndarray) -> np.ndarray | None:
         count, n, _ = x.shape
@@ -183,17 +169,4 @@ def inverse() -> Callable[[np.ndarray], np.ndarray | None]:
 @lru_cache(256)
 def routine(name: str, *settings: Hashable) -> Callable[..., Any] | None:
     """One of the functions in `routines`, for these settings."""
-    return routines.ROUTINES[name](*settings)
-
-
-def _runner(spec: Kernel) -> Callable[..., None]:
-    """The function that runs a kernel on contiguous arrays, whatever their sizes."""
-    (function,) = machine_code.addresses([spec])
-    none = (ctypes.c_uint64 * 1)()  # neither scratch nor counters
-    assert not spec.counters and not meetings_of(spec)
-
-    def run(*arrays: np.ndarray) -> None:
-        rest = ctypes.addressof(none)
-        machine_code.run_team(function, [*map(address, arrays), rest, rest])
-
-    return run
+    return routines.routine(name)(*settings)

@@ -1,4 +1,5 @@
-"""Convolutions in NumPy. In: arrays, filters and TF attributes. Out: an array of the input's dtype.
+"""Convolutions in NumPy, and by oneDNN. In: arrays, filters and TF attributes. Out: an array of the
+input's dtype.
 
 A convolution is one matrix product: `_columns` lays the inputs that each output sees side by side,
 and the filter is the other factor. Both gradients are the same product read backwards, with
@@ -11,10 +12,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
 from headrace._src.core.windows import taps
+from headrace._src.devices import onednn
+from headrace._src.devices.onednn import Unsupported
 from headrace._src.lowering.padded_windows import ConvGeometry, conv_geometry
 from headrace._src.ops.math.sum_precision import require_float, widened
 
@@ -343,3 +348,107 @@ def _sizes(sizes: np.ndarray) -> tuple[int, ...]:
             f"a shape must be a vector of integers of at least 0, got {sizes.tolist()}"
         )
     return tuple(sizes.tolist())
+
+
+# ---- oneDNN --------------------------------------------------------------------------------------
+# The kernels of the same names by oneDNN, which raises `Unsupported` for what it does not do. The
+# geometry is worked out once per set of shapes; a wrong one raises the NumPy kernel's ValueError.
+
+
+@lru_cache(maxsize=1024)
+def _arguments(
+    input_shape: tuple[int, ...],
+    filter_shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    padding: str,
+    data_format: str,
+    dilations: tuple[int, ...],
+    explicit_paddings: tuple[int, ...] | None = None,
+    depthwise: bool = False,
+) -> tuple[Any, ...]:
+    """Return the arguments of oneDNN's convolutions after the arrays."""
+    geometry = _geometry(
+        input_shape,
+        filter_shape,
+        strides,
+        padding,
+        data_format,
+        dilations,
+        explicit_paddings,
+        depthwise,
+    )
+    groups = geometry.in_channels if depthwise else 1
+    return geometry.strides, geometry.dilations, geometry.pads, data_format, groups
+
+
+@lru_cache(maxsize=1024)
+def _has_blind_taps(*key: Any) -> bool:
+    """Whether some of a filter's taps only ever see padding."""
+    axes = _geometry(*key).axes
+    return any(part.start == part.stop for _, outs, _ in taps(axes) for part in outs)
+
+
+def _given_sizes(vector: np.ndarray) -> tuple[int, ...]:
+    return tuple(vector.tolist()) if vector.ndim == 1 else ()
+
+
+def onednn_conv2d(x, w, *, strides, padding, explicit_paddings, data_format, dilations):
+    key = (strides, padding, data_format, dilations, explicit_paddings)
+    return onednn.conv(x, w, *_arguments(x.shape, w.shape, *key))
+
+
+def onednn_conv2d_backprop_input(
+    sizes, w, dy, *, strides, padding, explicit_paddings, data_format, dilations
+):
+    shape = _given_sizes(sizes)
+    key = (strides, padding, data_format, dilations, explicit_paddings)
+    return onednn.conv_backward_input(shape, w, dy, *_arguments(shape, w.shape, *key))
+
+
+def onednn_conv2d_backprop_filter(
+    x, sizes, dy, *, strides, padding, explicit_paddings, data_format, dilations
+):
+    shape = _given_sizes(sizes)
+    key = (strides, padding, data_format, dilations, explicit_paddings)
+    return onednn.conv_backward_filter(x, shape, dy, *_arguments(x.shape, shape, *key))
+
+
+def onednn_depthwise_conv2d_native(x, w, *, strides, padding, data_format, dilations):
+    key = (strides, padding, data_format, dilations, None, True)
+    return onednn.conv(x, w, *_arguments(x.shape, w.shape, *key))
+
+
+def onednn_depthwise_conv2d_native_backprop_input(
+    sizes, w, dy, *, strides, padding, data_format, dilations
+):
+    shape = _given_sizes(sizes)
+    key = (strides, padding, data_format, dilations, None, True)
+    return onednn.conv_backward_input(shape, w, dy, *_arguments(shape, w.shape, *key))
+
+
+def onednn_depthwise_conv2d_native_backprop_filter(
+    x, sizes, dy, *, strides, padding, data_format, dilations
+):
+    shape = _given_sizes(sizes)
+    key = (strides, padding, data_format, dilations, None, True)
+    if _has_blind_taps(x.shape, shape, *key):
+        raise Unsupported("oneDNN: the gradient of what sees nothing but padding isn't defined")
+    return onednn.conv_backward_filter(x, shape, dy, *_arguments(x.shape, shape, *key))
+
+
+def onednn_conv3d(x, w, *, strides, padding, data_format, dilations):
+    return onednn.conv(
+        x, w, *_arguments(x.shape, w.shape, strides, padding, data_format, dilations)
+    )
+
+
+def onednn_conv3d_backprop_input_v2(sizes, w, dy, *, strides, padding, data_format, dilations):
+    shape = _given_sizes(sizes)
+    rest = _arguments(shape, w.shape, strides, padding, data_format, dilations)
+    return onednn.conv_backward_input(shape, w, dy, *rest)
+
+
+def onednn_conv3d_backprop_filter_v2(x, sizes, dy, *, strides, padding, data_format, dilations):
+    shape = _given_sizes(sizes)
+    rest = _arguments(x.shape, shape, strides, padding, data_format, dilations)
+    return onednn.conv_backward_filter(x, shape, dy, *rest)

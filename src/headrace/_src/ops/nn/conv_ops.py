@@ -20,7 +20,7 @@ from headrace._src.ops.base.counted import counted
 from headrace._src.ops.base.define import define
 from headrace._src.ops.base.onednn_kernel import onednn_kernel
 from headrace._src.ops.base.samples import r
-from headrace._src.ops.nn import conv_kernels, nn_native
+from headrace._src.ops.nn import conv_kernels
 
 __all__ = [
     "conv2d_backprop_filter_op",
@@ -171,7 +171,7 @@ def _samples_2d(*build: Any) -> list[Sample]:
     _ATTRIBUTES_2D,
     infer=_forward_infer(),
     kernel=conv_kernels.conv2d,
-    kernels={"CPU": [onednn_kernel(nn_native.conv2d)]},
+    kernels={"CPU": [onednn_kernel(conv_kernels.onednn_conv2d)]},
     gradient=counted(3, _FORWARD_2D, reads=lambda op: op.inputs),
     kind=Kind.CONTRACTION,
     samples=lambda: _samples_2d(lambda x, w, y: r(*x), lambda x, w, y: r(*w)),
@@ -197,7 +197,7 @@ def conv2d_op(
     _ATTRIBUTES_2D,
     infer=_backprop_infer(0),
     kernel=conv_kernels.conv2d_backprop_input,
-    kernels={"CPU": [onednn_kernel(nn_native.conv2d_backprop_input)]},
+    kernels={"CPU": [onednn_kernel(conv_kernels.onednn_conv2d_backprop_input)]},
     gradient=_INPUT_2D,
     kind=Kind.CONTRACTION,
     samples=lambda: _samples_2d(
@@ -226,7 +226,7 @@ def conv2d_backprop_input_op(
     _ATTRIBUTES_2D,
     infer=_backprop_infer(1),
     kernel=conv_kernels.conv2d_backprop_filter,
-    kernels={"CPU": [onednn_kernel(nn_native.conv2d_backprop_filter)]},
+    kernels={"CPU": [onednn_kernel(conv_kernels.onednn_conv2d_backprop_filter)]},
     gradient=_FILTER_2D,
     kind=Kind.CONTRACTION,
     samples=lambda: _samples_2d(
@@ -282,7 +282,7 @@ def _samples_depthwise(*build: Any) -> list[Sample]:
     _ATTRIBUTES_DEPTHWISE,
     infer=_forward_infer(depthwise=True),
     kernel=conv_kernels.depthwise_conv2d_native,
-    kernels={"CPU": [onednn_kernel(nn_native.depthwise_conv2d_native)]},
+    kernels={"CPU": [onednn_kernel(conv_kernels.onednn_depthwise_conv2d_native)]},
     gradient=_FORWARD_DEPTHWISE,
     kind=Kind.CONTRACTION,
     samples=lambda: _samples_depthwise(lambda x, w, y: r(*x), lambda x, w, y: r(*w)),
@@ -307,7 +307,7 @@ def depthwise_conv2d_native(
     _ATTRIBUTES_DEPTHWISE,
     infer=_backprop_infer(0),
     kernel=conv_kernels.depthwise_conv2d_native_backprop_input,
-    kernels={"CPU": [onednn_kernel(nn_native.depthwise_conv2d_native_backprop_input)]},
+    kernels={"CPU": [onednn_kernel(conv_kernels.onednn_depthwise_conv2d_native_backprop_input)]},
     gradient=_INPUT_DEPTHWISE,
     kind=Kind.CONTRACTION,
     samples=lambda: _samples_depthwise(
@@ -335,7 +335,7 @@ def depthwise_conv2d_native_backprop_input(
     _ATTRIBUTES_DEPTHWISE,
     infer=_backprop_infer(1),
     kernel=conv_kernels.depthwise_conv2d_native_backprop_filter,
-    kernels={"CPU": [onednn_kernel(nn_native.depthwise_conv2d_native_backprop_filter)]},
+    kernels={"CPU": [onednn_kernel(conv_kernels.onednn_depthwise_conv2d_native_backprop_filter)]},
     gradient=_FILTER_DEPTHWISE,
     kind=Kind.CONTRACTION,
     samples=lambda: _samples_depthwise(
@@ -395,7 +395,7 @@ def _samples_3d(*build: Any, formats: bool = True) -> list[Sample]:
     _ATTRIBUTES_3D,
     infer=_forward_infer(),
     kernel=conv_kernels.conv3d,
-    kernels={"CPU": [onednn_kernel(nn_native.conv3d)]},
+    kernels={"CPU": [onednn_kernel(conv_kernels.onednn_conv3d)]},
     gradient=_FORWARD_3D,
     kind=Kind.CONTRACTION,
     samples=lambda: _samples_3d(lambda x, w, y: r(*x), lambda x, w, y: r(*w)),
@@ -418,7 +418,7 @@ def conv3d_op(
     f"{_ATTRIBUTES_3D}; Tshape: {{index}} = int32",
     infer=_backprop_infer(0),
     kernel=conv_kernels.conv3d_backprop_input_v2,
-    kernels={"CPU": [onednn_kernel(nn_native.conv3d_backprop_input_v2)]},
+    kernels={"CPU": [onednn_kernel(conv_kernels.onednn_conv3d_backprop_input_v2)]},
     gradient=_INPUT_3D,
     kind=Kind.CONTRACTION,
     samples=lambda: _samples_3d(
@@ -445,7 +445,7 @@ def conv3d_backprop_input_v2(
     _ATTRIBUTES_3D,
     infer=_backprop_infer(1),
     kernel=conv_kernels.conv3d_backprop_filter_v2,
-    kernels={"CPU": [onednn_kernel(nn_native.conv3d_backprop_filter_v2)]},
+    kernels={"CPU": [onednn_kernel(conv_kernels.onednn_conv3d_backprop_filter_v2)]},
     gradient=_FILTER_3D,
     kind=Kind.CONTRACTION,
     samples=lambda: _samples_3d(

@@ -1,4 +1,5 @@
-"""Max and average pooling in NumPy, 2-D and 3-D. In: arrays, TF attributes. Out: same dtype.
+"""Max and average pooling in NumPy and by oneDNN, 2-D and 3-D. In: arrays and TF attributes. Out:
+arrays of the same dtype.
 
 `ksize` and `strides` have an entry for every axis of the data, so one code serves every layout and
 dimension: a window slides over all axes, over the batch with a window of 1. TensorFlow's kernels
@@ -14,12 +15,15 @@ treat equal and NaN elements differently, and each rule is kept:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from headrace._src.core.errors import UnimplementedError
 from headrace._src.core.windows import taps
+from headrace._src.devices import onednn
+from headrace._src.devices.onednn import Unsupported
 from headrace._src.lowering.padded_windows import PoolGeometry, pool_geometry
 from headrace._src.ops.math.sum_precision import lowest, require_float, widened
 
@@ -371,3 +375,59 @@ def _per_element(values: np.ndarray, geometry: PoolGeometry[int]) -> np.ndarray:
     for axis, others in zip(geometry.axes, _other_axes(values.ndim), strict=True):
         counts = counts * np.expand_dims(axis.coverage(), others).astype(values.dtype)
     return values / counts
+
+
+# ---- oneDNN, 2-D and 3-D -------------------------------------------------------------------------
+# The kernels of the same names by oneDNN, which raises `Unsupported` for what it does not do.
+
+
+@lru_cache(maxsize=1024)
+def _window(
+    input_shape: tuple[int, ...],
+    ksize: tuple[int, ...],
+    strides: tuple[int, ...],
+    padding: str,
+    data_format: str,
+) -> tuple[Any, ...] | str:
+    """Return the arguments of oneDNN's poolings after the arrays; raise Unsupported if it can't
+    pool.
+    """
+    geometry = pool_geometry(
+        input_shape, ksize=ksize, strides=strides, padding=padding, data_format=data_format
+    )
+    channel = data_format.index("C")
+    if ksize[channel] != 1:
+        return "oneDNN does not pool over channels"
+    axes = [a for i, a in enumerate(geometry.axes) if i not in (0, channel)]
+    return (
+        tuple(a.taps for a in axes),
+        tuple(a.stride for a in axes),
+        tuple((a.before, a.after) for a in axes),
+        data_format,
+    )
+
+
+def _pool_arguments(*key: Any) -> tuple[Any, ...]:
+    found = _window(*key)
+    if isinstance(found, str):
+        raise Unsupported(found)
+    return found
+
+
+def onednn_max_pool(x, *, ksize, strides, padding, data_format):
+    return onednn.max_pool(x, *_pool_arguments(x.shape, ksize, strides, padding, data_format))
+
+
+def onednn_max_pool_grad(x, y, dy, *, ksize, strides, padding, data_format):
+    arguments = _pool_arguments(x.shape, ksize, strides, padding, data_format)
+    return onednn.max_pool_backward(x, y, dy, *arguments)
+
+
+def onednn_avg_pool(x, *, ksize, strides, padding, data_format):
+    return onednn.avg_pool(x, *_pool_arguments(x.shape, ksize, strides, padding, data_format))
+
+
+def onednn_avg_pool_grad(sizes, dy, *, ksize, strides, padding, data_format):
+    shape = tuple(sizes.tolist()) if sizes.ndim == 1 else ()
+    arguments = _pool_arguments(shape, ksize, strides, padding, data_format)
+    return onednn.avg_pool_backward(shape, dy, *arguments)

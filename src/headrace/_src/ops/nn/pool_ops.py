@@ -19,7 +19,7 @@ from headrace._src.ops.base.counted import counted
 from headrace._src.ops.base.define import define
 from headrace._src.ops.base.onednn_kernel import onednn_kernel
 from headrace._src.ops.base.samples import r
-from headrace._src.ops.nn import nn_native, pool_kernels
+from headrace._src.ops.nn import pool_kernels
 
 __all__ = ["avg_pool3d_op", "avg_pool_op", "max_pool3d_op", "max_pool_op", "max_pool_v2_op"]
 
@@ -120,7 +120,7 @@ def _with_maxima(samples: list[Sample], pool: Any) -> list[Sample]:
     f"T: {_MAX_POOL_TYPES}; {_WINDOW_2D}; data_format: {{'NHWC'|'NCHW'|'NCHW_VECT_C'}} = 'NHWC'",
     infer=pool_infer,
     kernel=pool_kernels.max_pool,
-    kernels={"CPU": [onednn_kernel(nn_native.max_pool)]},
+    kernels={"CPU": [onednn_kernel(pool_kernels.onednn_max_pool)]},
     fresh=True,
     gradient=lambda b, op, dy: b.max_pool_grad(op.inputs[0], op.outputs[0], dy, **pool_options(op)),
     samples=lambda: _samples(4, _x),
@@ -162,7 +162,7 @@ def _undone_by(name: str) -> Any:
     f"{_WINDOW_2D}; {_FORMAT_2D}; T: {{reals}} = float32",
     infer=_grad_infer,
     kernel=pool_kernels.max_pool_grad,
-    kernels={"CPU": [onednn_kernel(nn_native.max_pool_grad)]},
+    kernels={"CPU": [onednn_kernel(pool_kernels.onednn_max_pool_grad)]},
     gradient=_undone_by("max_pool_grad_grad"),
     samples=lambda: _with_maxima(_samples(4, _x), pool_kernels.max_pool),
     lower=pooling("max", "gradient"),
@@ -245,7 +245,7 @@ def _samples_v2(samples: list[Sample]) -> list[Sample]:
     "data_format: {'NHWC'|'NCHW'|'NCHW_VECT_C'} = 'NHWC'",
     infer=_max_pool_v2_infer,
     kernel=_windows_as_inputs(pool_kernels.max_pool),
-    kernels={"CPU": [onednn_kernel(_windows_as_inputs(nn_native.max_pool))]},
+    kernels={"CPU": [onednn_kernel(_windows_as_inputs(pool_kernels.onednn_max_pool))]},
     gradient=lambda b, op, dy: (
         b.max_pool_grad_v2(
             op.inputs[0], op.outputs[0], dy, op.inputs[1], op.inputs[2], **pool_options(op)
@@ -267,7 +267,7 @@ def max_pool_v2_op(input, ksize, strides, padding, data_format="NHWC", name=None
     f"padding: {{'SAME'|'VALID'}}; {_FORMAT_2D}; T: {{reals}} = float32",
     infer=_grad_infer,
     kernel=_windows_as_inputs(pool_kernels.max_pool_grad),
-    kernels={"CPU": [onednn_kernel(_windows_as_inputs(nn_native.max_pool_grad))]},
+    kernels={"CPU": [onednn_kernel(_windows_as_inputs(pool_kernels.onednn_max_pool_grad))]},
     gradient=_undone_by("max_pool_grad_grad_v2"),
     samples=lambda: _samples_v2(_with_maxima(_samples(4, _x), pool_kernels.max_pool)),
     lower=pooling("max", "gradient"),
@@ -305,7 +305,7 @@ def max_pool_grad_grad_v2(
     f"{_WINDOW_3D}; {_FORMAT_3D}; T: {{float16|bfloat16|float32}}",
     infer=pool_infer,
     kernel=pool_kernels.max_pool3d,
-    kernels={"CPU": [onednn_kernel(nn_native.max_pool)]},
+    kernels={"CPU": [onednn_kernel(pool_kernels.onednn_max_pool)]},
     gradient=lambda b, op, dy: b.max_pool3d_grad(
         op.inputs[0], op.outputs[0], dy, **pool_options(op)
     ),
@@ -396,7 +396,7 @@ def _avg_grad_infer(c: Any, sizes: TensorShape, grad: TensorShape) -> Any:
     f"{_WINDOW_2D}; {_FORMAT_2D}; T: {{floats}}",
     infer=_avg_infer,
     kernel=pool_kernels.avg_pool,
-    kernels={"CPU": [onednn_kernel(nn_native.avg_pool)]},
+    kernels={"CPU": [onednn_kernel(pool_kernels.onednn_avg_pool)]},
     fresh=True,
     gradient=_avg_gradient("avg_pool_grad"),
     samples=lambda: _samples(4, _x, depth=False),
@@ -413,7 +413,7 @@ def avg_pool_op(value, ksize, strides, padding, data_format="NHWC", name=None):
     f"{_WINDOW_2D}; {_FORMAT_2D}; T: {{floats}}",
     infer=_avg_grad_infer,
     kernel=pool_kernels.avg_pool_grad,
-    kernels={"CPU": [onednn_kernel(nn_native.avg_pool_grad)]},
+    kernels={"CPU": [onednn_kernel(pool_kernels.onednn_avg_pool_grad)]},
     gradient=_avg_grad_gradient("avg_pool_op"),
     samples=lambda: _samples(4, _x_shape, _y, depth=False),
     lower=pooling("mean", "gradient"),
@@ -429,7 +429,7 @@ def avg_pool_grad(orig_input_shape, grad, ksize, strides, padding, data_format="
     f"{_WINDOW_3D}; {_FORMAT_3D}; T: {{floats}}",
     infer=_avg_infer,
     kernel=pool_kernels.avg_pool3d,
-    kernels={"CPU": [onednn_kernel(nn_native.avg_pool)]},
+    kernels={"CPU": [onednn_kernel(pool_kernels.onednn_avg_pool)]},
     gradient=_avg_gradient("avg_pool3d_grad"),
     lower=pooling_3d("mean"),
     samples=lambda: _samples(5, _x),
@@ -445,7 +445,7 @@ def avg_pool3d_op(input, ksize, strides, padding, data_format="NDHWC", name=None
     f"{_WINDOW_3D}; {_FORMAT_3D}; T: {{floats}}",
     infer=_avg_grad_infer,
     kernel=pool_kernels.avg_pool3d_grad,
-    kernels={"CPU": [onednn_kernel(nn_native.avg_pool_grad)]},
+    kernels={"CPU": [onednn_kernel(pool_kernels.onednn_avg_pool_grad)]},
     gradient=_avg_grad_gradient("avg_pool3d_op"),
     samples=lambda: _samples(5, _x_shape, _y),
     precision=Precision.EITHER,

@@ -13,9 +13,7 @@ from dataclasses import dataclass
 from headrace._src.compile.codegen.emit import F32, I64, PTR, Function, Operand, Reg
 from headrace._src.compile.codegen.epilogue import NOTHING, Epilogue
 from headrace._src.compile.codegen.kernel_spec import Team
-from headrace._src.compile.kernels.images.conv_epilogue import Fused
-from headrace._src.compile.kernels.images.conv_geometry import Geometry
-from headrace._src.compile.kernels.images.conv_product import (
+from headrace._src.compile.kernels.conv.conv_product import (
     Panels,
     channels_at_once,
     emit_product,
@@ -23,7 +21,9 @@ from headrace._src.compile.kernels.images.conv_product import (
     outer_width,
     padded,
 )
-from headrace._src.compile.kernels.images.conv_transpose import transpose_function
+from headrace._src.compile.kernels.conv.conv_transpose import transpose_function
+from headrace._src.compile.kernels.images.conv_epilogue import Fused
+from headrace._src.compile.kernels.images.conv_geometry import Geometry
 
 __all__ = ["Conv1x1", "Conv1x1BackwardFilter"]
 

@@ -23,16 +23,17 @@ from headrace._src.compile.kernels.conv.conv_few_backward import FewChannelsBack
 from headrace._src.compile.kernels.conv.conv_general import GeneralConv
 from headrace._src.compile.kernels.conv.conv_onednn import OneDnnConvolution
 from headrace._src.compile.kernels.conv.direct_windows import DirectDepthwise
+from headrace._src.compile.kernels.conv.winograd.winograd_backward import WinogradBackwardFilter
+from headrace._src.compile.kernels.conv.winograd.winograd_filter import WinogradFilter
+from headrace._src.compile.kernels.conv.winograd.winograd_forward import WinogradForward
+from headrace._src.compile.kernels.conv.winograd.winograd_transform import Tile
 from headrace._src.compile.kernels.images.conv_geometry import Geometry
 from headrace._src.compile.kernels.images.pooling_loops import Depthwise, DepthwiseGradient
 from headrace._src.compile.kernels.onednn_calls import can
-from headrace._src.compile.kernels.winograd.winograd_backward import WinogradBackwardFilter
-from headrace._src.compile.kernels.winograd.winograd_filter import WinogradFilter
-from headrace._src.compile.kernels.winograd.winograd_forward import WinogradForward
-from headrace._src.compile.kernels.winograd.winograd_transform import Tile
+from headrace._src.core.config import settings
 from headrace._src.devices.target import Target, host
 
-__all__ = ["ACCURACIES", "Candidate", "candidates"]
+__all__ = ["ACCURACIES", "Candidate", "candidates", "takes_pool"]
 
 ACCURACIES = ("strict", "default", "fast")
 _BUFFERS = {
@@ -107,6 +108,11 @@ def candidates(
         return found
     found += _onednn(direction, g, epilogue, types, g.layouts)
     return found or [_general(direction, g, epilogue, g.layouts)]
+
+
+def takes_pool(g: Geometry) -> bool:
+    """Return whether a max-pool of 2 x 2 can be fused into the convolution's kernel."""
+    return bool(candidates("forward", g, settings().accuracy, pool=True))
 
 
 def _check(direction: str, accuracy: str, pool: bool) -> None:

@@ -13,9 +13,9 @@ from headrace._src.compile.codegen.emit import F32, PTR, Function, Operand, Reg
 from headrace._src.compile.codegen.epilogue import NOTHING, Epilogue
 from headrace._src.compile.codegen.kernel_spec import Team
 from headrace._src.compile.kernels.conv.conv_few import Band, check_few
+from headrace._src.compile.kernels.conv.conv_product import registers_of
 from headrace._src.compile.kernels.images.conv_epilogue import Fused
 from headrace._src.compile.kernels.images.conv_geometry import Geometry
-from headrace._src.compile.kernels.images.conv_product import registers_of
 
 __all__ = ["FewChannelsBackwardFilter"]
 

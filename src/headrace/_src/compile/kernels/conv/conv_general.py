@@ -21,9 +21,9 @@ from typing import Any
 from headrace._src.compile.codegen.emit import F32, I64, PTR, Function, Operand, Reg
 from headrace._src.compile.codegen.epilogue import NOTHING, Epilogue
 from headrace._src.compile.codegen.kernel_spec import Team
+from headrace._src.compile.kernels.conv.conv_product import registers_of
 from headrace._src.compile.kernels.images.conv_epilogue import Fused
 from headrace._src.compile.kernels.images.conv_geometry import Geometry
-from headrace._src.compile.kernels.images.conv_product import registers_of
 
 __all__ = ["GeneralConv"]
 

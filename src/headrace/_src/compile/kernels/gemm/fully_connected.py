@@ -95,6 +95,10 @@ class SmallBatchBackward:
         if self.span % self.columns:
             raise ValueError(f"span {self.span} is not a multiple of {self.columns} columns")
 
+    def reads_in_place(self, name: str) -> bool:
+        """Whether an argument is an operand of the update, with an element for each weight."""
+        return name.removeprefix("w_").startswith("full")
+
     @property
     def arguments(self) -> tuple[str, ...]:
         names = ["x", "dy"] if self.update is not None else ["dy"]

@@ -115,6 +115,10 @@ class Gemm:
             raise ValueError("a packed B can't be changed or transposed any more")
         accumulator(self.dtype)
 
+    def reads_in_place(self, name: str) -> bool:
+        """Whether an argument is an operand of the epilogue, with an element for each result."""
+        return name.startswith("full")
+
     @property
     def arguments(self) -> tuple[str, ...]:
         first = [f"a_{name}" for name in self._source_a.arguments]

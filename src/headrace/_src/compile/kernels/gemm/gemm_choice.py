@@ -10,7 +10,6 @@ from dataclasses import replace
 
 from headrace._src.compile.codegen.epilogue import Epilogue
 from headrace._src.compile.codegen.kernel_spec import Kernel
-from headrace._src.compile.kernels import onednn_calls
 from headrace._src.compile.kernels.gemm.fully_connected import small_batch, small_batch_backward
 from headrace._src.compile.kernels.gemm.gemm import (
     BLOCK_COLUMNS,
@@ -21,6 +20,7 @@ from headrace._src.compile.kernels.gemm.gemm import (
     rounding,
 )
 from headrace._src.compile.kernels.gemm.gemm_narrow import narrow_product
+from headrace._src.compile.kernels.gemm.gemm_onednn import OneDnnGemm
 from headrace._src.compile.kernels.gemm.gemm_pack import panel_count
 from headrace._src.compile.kernels.onednn_calls import Foreign
 from headrace._src.devices import onednn
@@ -68,7 +68,7 @@ def candidates(
         )  # fmt: skip
     plain = dtype == "float32" and epilogue == nothing(dtype) and not rounds
     if plain and target is None and onednn.available():
-        found.append(onednn_calls.OneDnnGemm(m, n, k, transpose_a, transpose_b))
+        found.append(OneDnnGemm(m, n, k, transpose_a, transpose_b))
     return found
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headrace._src.core.windows import Window
+from headrace._src.lowering.window_anchors import Convolution, Pooling
 
-__all__ = ["Geometry", "layout_of"]
+__all__ = ["Geometry", "geometry_of", "layout_of"]
 
 Pads = tuple[tuple[int, int], tuple[int, int]]
 
@@ -136,3 +137,12 @@ class Geometry:
             pads=((tall - top, tall - bottom), (wide - left, wide - right)),
             block=self.block,
         )
+
+
+def geometry_of(g: Convolution | Pooling, block: int = 16) -> Geometry:
+    """Return an anchor's geometry for kernels; for gradients, that of the forward pass. A pool has
+    as many filters as channels.
+    """
+    if isinstance(g, Pooling):
+        return Geometry(g.n, g.c, g.c, g.h, g.w, False, block)
+    return Geometry(g.n, g.c, g.k, g.h, g.w, g.depthwise, block)

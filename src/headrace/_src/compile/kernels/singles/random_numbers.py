@@ -10,16 +10,28 @@ float64 are equal up to rounding.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import pi
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from headrace._src.compile.codegen import vector_angles, vector_math
 from headrace._src.compile.codegen.emit import F32, F64, I32, I64, PTR, Function, Operand, Reg
 from headrace._src.compile.codegen.kernel_spec import Team
 from headrace._src.compile.codegen.pointwise_code import load_value, memory_type, store_value
+from headrace._src.compile.kernels.anchor_kind import AnchorKind, Arrays, Family, numpy_dtype
+from headrace._src.compile.native.array_runners import runner
 from headrace._src.devices.target import SIZES
+from headrace._src.lowering.anchors import Advance, Random
+from headrace._src.ops.random import philox as drawn
 
-__all__ = ["AdvanceStream", "RandomNumbers", "StreamOfSeed"]
+if TYPE_CHECKING:
+    from headrace._src.compile.build.plan_builder import Builder
+    from headrace._src.compile.regions.groups import Group
+
+__all__ = ["KINDS", "AdvanceStream", "RandomNumbers", "StreamOfSeed", "routine"]
 
 _ROUNDS = 10
 _MASK = 0xFFFFFFFF
@@ -29,7 +41,6 @@ _KEY_STEPS = 0x9E3779B9, 0xBB67AE85
 _SEED_KEY = 0x02461E29_3EC8F720
 _LEAST_UNIFORM = 1e-7
 _TRUNCATION = 2.0
-_SAMPLES_PER_OUTPUT = 256
 
 
 @dataclass(frozen=True)
@@ -143,7 +154,7 @@ class RandomNumbers:
         fill = self._fill(team) if truncated else None
         f = team.helper("block", [PTR, I64, I64, PTR, I64, PTR])
         keys, low, high, limits, g, target = f.parameters
-        spacing = _SAMPLES_PER_OUTPUT * self.group // 4 if truncated else 1
+        spacing = drawn.SAMPLES_PER_OUTPUT * self.group // 4 if truncated else 1
         steps = f.consts([spacing * i for i in range(lanes)], I64)
         first = f.wrapping("mul", g, spacing)
         offsets = f.wrapping("add", f.splat(first, lanes), steps)
@@ -202,7 +213,7 @@ class RandomNumbers:
         inside = _within(f, numbers[0])
         for n in numbers[1:]:
             inside = f.and_(inside, _within(f, n))
-        spacing = _SAMPLES_PER_OUTPUT * self.group // 4
+        spacing = drawn.SAMPLES_PER_OUTPUT * self.group // 4
         lanes = inside.type.lanes
         flags = f.local(memory_type("bool"), lanes)
         f.store(f.convert("zext", inside, memory_type("bool")), flags)
@@ -346,3 +357,69 @@ def _interleaved(f: Function, vectors: list[Reg]) -> list[Reg]:
     size = 2 * lanes
     fours = [k for i in range(0, size, 2) for k in (i, i + 1, size + i, size + i + 1)]
     return [f.shuffle(left, right, fours[:size]), f.shuffle(left, right, fours[size:])]
+
+
+# -- In a cluster ----------------------------------------------------------------------------------
+
+
+def _supports(g: Random) -> bool:
+    """Return whether kernels draw exactly the op's numbers from operands alone. Generators are
+    advanced outside (rewrites), and normal float64 numbers are left to the op, because there is no
+    wider type to round their logarithms and angles from.
+    """
+    return g.source != "own" and (g.dtype != "float64" or g.distribution == "uniform")
+
+
+def _build(builder: Builder, group: Group) -> None:
+    """Random numbers of a stream, or of the stream that seeds determine."""
+    node = group.head
+    g: Random = node.geometry
+    (operand,) = g.operands
+    stream = builder.whole(node.inputs[operand])
+    if g.source == "seed":
+        seed, stream = stream, builder.temporary("uint64", 3, f"{node.name}/stream")
+        builder.call(StreamOfSeed(node.input_dtypes[operand]), [seed, stream], node.name)
+    numbers = np.array([g.count, *(g.bounds or ())])
+    limits = builder.add("constant", "int64", numbers.size, f"{node.name}/limits", value=numbers)
+    kernel = RandomNumbers(g.distribution, g.dtype)
+    builder.call(kernel, [stream, limits, builder.result(node.outputs[0])], node.name)
+
+
+def _build_advance(builder: Builder, group: Group) -> None:
+    """Advance a random generator, which is a variable of three words."""
+    node = group.head
+    g: Advance = node.geometry
+    generator = builder.variable(builder.region.variable(node.inputs[0]), "uint64", 3)
+    step = np.array([g.count * drawn.SAMPLES_PER_OUTPUT])
+    samples = builder.add("constant", "int64", 1, f"{node.name}/samples", value=step)
+    buffers = [generator, samples, builder.result(node.outputs[0])]
+    builder.call(AdvanceStream(), buffers, node.name)
+
+
+# -- Interpreted, and its meaning ------------------------------------------------------------------
+
+
+def routine(distribution: str, dtype: str) -> Callable[..., None]:
+    """The function (stream, limits, array) that fills an array from a stream."""
+    run = runner(RandomNumbers(distribution, dtype))
+
+    def fill(stream: np.ndarray, limits: tuple[int, int], out: np.ndarray) -> None:
+        run(stream, np.array([out.size, *limits]), out)
+
+    return fill
+
+
+def _meaning(g: Random, *given: np.ndarray) -> Arrays:
+    if g.source == "own":
+        stream = drawn.PhiloxState(*g.seeds).reserve(0)
+    elif g.source == "stream":
+        stream = drawn.Stream.of_words(given[0])
+    else:
+        stream = drawn.stateless_stream(given[0])
+    return [drawn.draw(g.distribution, stream, [g.count], numpy_dtype(g.dtype), g.bounds)]
+
+
+KINDS = (
+    AnchorKind("random", Family(_build, _supports), meanings={Random: _meaning}),
+    AnchorKind("generator", Family(_build_advance)),
+)

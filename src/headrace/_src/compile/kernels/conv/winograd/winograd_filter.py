@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from headrace._src.compile.codegen.emit import F32, PTR, Function, Reg
 from headrace._src.compile.codegen.kernel_spec import Team
-from headrace._src.compile.kernels.images.conv_product import Panels
-from headrace._src.compile.kernels.images.conv_transpose import transpose_function
-from headrace._src.compile.kernels.winograd.winograd_transform import (
+from headrace._src.compile.kernels.conv.conv_product import Panels
+from headrace._src.compile.kernels.conv.conv_transpose import transpose_function
+from headrace._src.compile.kernels.conv.winograd.winograd_transform import (
     Tile,
     matrices,
     sides,

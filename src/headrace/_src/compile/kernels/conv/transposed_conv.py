@@ -15,18 +15,15 @@ import numpy as np
 
 from headrace._src.compile.build.group_epilogues import map_epilogue
 from headrace._src.compile.build.plan_builder import Builder, StridedOperand
-from headrace._src.compile.codegen.epilogue import Epilogue
+from headrace._src.compile.codegen.epilogue import NOTHING
 from headrace._src.compile.kernels.conv.direct_conv import direct_conv, pack_filters
 from headrace._src.compile.kernels.images.conv_geometry import Geometry
 from headrace._src.compile.regions.groups import Group, Space
 from headrace._src.core.windows import Window
-from headrace._src.lowering.pointwise import Pointwise
 from headrace._src.lowering.rules import row_major
 from headrace._src.lowering.window_anchors import Convolution
 
-__all__ = ["AS_IT_IS", "build_transposed", "supports_transposed"]
-
-AS_IT_IS = Epilogue(Pointwise(("float32",), (), (0,)), ())
+__all__ = ["build_transposed", "supports_transposed"]
 
 
 @dataclass(frozen=True)
@@ -88,7 +85,7 @@ def build_transposed(
             g.n, g.h.out, g.w.out, g.k, g.c, (tall.count, wide.count),
             pads=(tall.pads, wide.pads), dilations=(g.h.dilation, g.w.dilation),
         )  # fmt: skip
-        kernel = direct_conv(geometry, AS_IT_IS, builder.target)
+        kernel = direct_conv(geometry, NOTHING, builder.target)
         if known is None:
             filters = _turned(builder, g, tall, wide, builder.whole(node.inputs[1]))
         else:

@@ -15,18 +15,18 @@ from dataclasses import dataclass
 from headrace._src.compile.codegen.emit import F32, I64, PTR, Function, Operand, Reg
 from headrace._src.compile.codegen.epilogue import NOTHING, Epilogue
 from headrace._src.compile.codegen.kernel_spec import Team
-from headrace._src.compile.kernels.images.conv_epilogue import Fused
-from headrace._src.compile.kernels.images.conv_geometry import Geometry
-from headrace._src.compile.kernels.images.conv_product import (
+from headrace._src.compile.kernels.conv.conv_product import (
     channels_at_once,
     outer_function,
     outer_width,
     padded,
 )
-from headrace._src.compile.kernels.winograd.winograd_filter import SKEW
-from headrace._src.compile.kernels.winograd.winograd_forward import input_tiling
-from headrace._src.compile.kernels.winograd.winograd_tiles import TileTransform, Tiling
-from headrace._src.compile.kernels.winograd.winograd_transform import matrices, two_sided
+from headrace._src.compile.kernels.conv.winograd.winograd_filter import SKEW
+from headrace._src.compile.kernels.conv.winograd.winograd_forward import input_tiling
+from headrace._src.compile.kernels.conv.winograd.winograd_tiles import TileTransform, Tiling
+from headrace._src.compile.kernels.conv.winograd.winograd_transform import matrices, two_sided
+from headrace._src.compile.kernels.images.conv_epilogue import Fused
+from headrace._src.compile.kernels.images.conv_geometry import Geometry
 
 __all__ = ["WinogradBackwardFilter"]
 

@@ -1,4 +1,4 @@
-"""Build convolutions and pools: a group around one becomes calls of the fastest kernels.
+"""Convolutions: a group around one becomes calls of the fastest kernels.
 
 Images have the blocked layout, except those with few channels (a network's input); filters and
 their gradients are plain. A filter is transformed for Winograd's algorithm once per step and use,
@@ -10,48 +10,50 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from math import prod
+
+import numpy as np
 
 from headrace._src.compile.build.group_epilogues import bias_relu_of, epilogue_of, map_epilogue
+from headrace._src.compile.build.known_values import constant, known_array
 from headrace._src.compile.build.plan_builder import Builder
+from headrace._src.compile.kernels.anchor_kind import (
+    AnchorKind,
+    Arrays,
+    Family,
+    as_given,
+    channels_first,
+    wide,
+)
 from headrace._src.compile.kernels.conv.conv_candidates import Candidate, candidates
 from headrace._src.compile.kernels.conv.conv_onednn import OneDnnConvolution
-from headrace._src.compile.kernels.images.conv_geometry import Geometry
-from headrace._src.compile.kernels.images.pooling_loops import (
-    AveragePool,
-    AveragePoolGradient,
-    MaxPool,
-    MaxPoolGradient,
+from headrace._src.compile.kernels.conv.direct_conv import direct_conv, pack_filters
+from headrace._src.compile.kernels.conv.direct_windows import DirectDepthwise
+from headrace._src.compile.kernels.conv.transposed_conv import (
+    build_transposed,
+    supports_transposed,
 )
+from headrace._src.compile.kernels.images.conv_geometry import Geometry, geometry_of
 from headrace._src.compile.kernels.onednn_calls import can, multiplies
 from headrace._src.compile.plan.plan import Plan
 from headrace._src.compile.regions.groups import Group
-from headrace._src.compile.regions.window_geometry import (
-    follows_blocks,
-    geometry_of,
-    pool_geometry_of,
-)
 from headrace._src.compile.run.choose import fastest, trial_plan
 from headrace._src.core.config import settings
-from headrace._src.devices.target import host
+from headrace._src.core.windows import taps
 from headrace._src.graph.dataflow import Value
-from headrace._src.lowering.window_anchors import Convolution, Pooling
+from headrace._src.lowering.window_anchors import Convolution
 
-__all__ = ["build_convolution", "build_pooling", "supports_convolution", "supports_pooling"]
+__all__ = ["KINDS"]
 
 _DIRECTIONS = {"forward": "forward", "input": "backward_data", "filter": "backward_filter"}
 _TIMED_BATCH = 4  # kernels are timed on this many images
 
 
-# -- Convolutions ----------------------------------------------------------------------------------
-
-
-def supports_convolution(g: Convolution) -> bool:
+def _supports(g: Convolution) -> bool:
     """Whether there is a kernel for it."""
     return g.dtype == "float32" and g.data_format == "NHWC"
 
 
-def build_convolution(builder: Builder, group: Group) -> None:
+def _build(builder: Builder, group: Group) -> None:
     """Add the calls of a convolution's group."""
     node = group.head
     g: Convolution = node.geometry
@@ -59,7 +61,7 @@ def build_convolution(builder: Builder, group: Group) -> None:
     direction, geometry = _DIRECTIONS[g.direction], geometry_of(g, block)
     types = (g.precision,) if multiplies(builder.target, g.precision) else ()
     image = node.inputs[2 if direction == "backward_data" else 0]
-    plain = g.depthwise and not (follows_blocks(g, block) and builder.is_blocked(image))
+    plain = g.depthwise and not (g.follows_blocks(block) and builder.is_blocked(image))
     ask = partial(
         candidates,
         direction,
@@ -149,54 +151,84 @@ def _trial(candidate: Candidate, g: Geometry) -> Plan:
     return trial_plan(candidate.calls, {**sizes, **dict(candidate.temporaries)})
 
 
-# -- Pools -----------------------------------------------------------------------------------------
+# -- Ahead of time ---------------------------------------------------------------------------------
 
 
-def supports_pooling(g: Pooling) -> bool:
-    """Whether there is a kernel for it."""
-    return (
-        g.dtype == "float32"
-        and g.data_format == "NHWC"
-        and g.c % host().block == 0
-        and g.h.dilation == g.w.dilation == 1
-        and g.h.taps * g.w.taps <= 256
-    )
+def _supports_ahead(g: Convolution) -> bool:
+    if (g.data_format, g.dtype) != ("NHWC", "float32"):
+        return False
+    transposed = g.direction == "input" and not g.depthwise and supports_transposed(g)
+    return g.direction == "forward" or transposed
 
 
-def build_pooling(builder: Builder, group: Group) -> None:
-    """Add the call of a pool or of its gradient."""
-    node = group.head
-    g: Pooling = node.geometry
-    geometry = pool_geometry_of(g, builder.blocked.size)
+def _build_ahead(builder: Builder, group: Group) -> None:
+    g: Convolution = group.head.geometry
+    if g.direction == "input":
+        build_transposed(builder, group, g, known_array(builder, group.head.inputs[1]))
+        return
+    x, filters = group.head.inputs
     epilogue, operands, outputs = epilogue_of(builder, group)
-    fused = [*operands, *outputs]
-    if g.direction == "gradient":
-        if g.kind == "mean":
-            dy = builder.blocks_of(node.inputs[1])
-            builder.call(AveragePoolGradient(geometry, epilogue), [dy, *fused], node.name)
-            return
-        argmax = _argmax(builder, group, geometry)
-        dy = builder.blocks_of(node.inputs[2])
-        builder.call(MaxPoolGradient(geometry, epilogue), [dy, argmax, *fused], node.name)
-        return
-    x = builder.blocks_of(node.inputs[0])
-    if g.kind == "mean":
-        builder.call(AveragePool(geometry, epilogue), [x, *fused], node.name)
-        return
-    undone = node in builder.region.pools.values()
-    last = [builder.argmax(node)] if undone else []
-    builder.call(MaxPool(geometry, epilogue, argmax=undone), [x, *fused, *last], node.name)
+    kernel = direct_conv(geometry_of(g), epilogue, builder.target)
+    known = known_array(builder, filters)
+    if known is None:
+        weights = builder.whole(filters)
+    else:
+        weights = constant(builder, pack_filters(known, kernel), filters.name)
+        kernel = replace(kernel, packed=True)
+    builder.call(kernel, [builder.whole(x), weights, *operands, *outputs], group.head.name)
 
 
-def _argmax(builder: Builder, group: Group, geometry: Geometry) -> int:
-    """Return the buffer of the maxima's positions: those that the pool stored, or found again."""
-    node = group.head
-    pool = builder.region.pools.get(node)
-    if pool is not None:
-        return builder.argmax(pool)
-    sizes = node.inputs[1].type.sizes or ()
-    y = builder.temporary("float32", prod(sizes), f"{node.name}/maxima")
-    argmax = builder.temporary("uint8", prod(sizes), f"{node.name}/argmax")
-    x = builder.blocks_of(node.inputs[0])
-    builder.call(MaxPool(geometry, argmax=True), [x, y, argmax], f"{node.name}/maxima")
-    return argmax
+def _build_depthwise_ahead(builder: Builder, group: Group) -> None:
+    g: Convolution = group.head.geometry
+    inputs = [builder.whole(v) for v in group.head.inputs]
+    epilogue, operands, outputs = epilogue_of(builder, group)
+    kernel = DirectDepthwise(geometry_of(g), epilogue)
+    builder.call(kernel, [*inputs, *operands, *outputs], group.head.name)
+
+
+# -- Its meaning -----------------------------------------------------------------------------------
+
+
+def _meaning(g: Convolution, first: np.ndarray, second: np.ndarray) -> Arrays:
+    """Tap by tap: y[n, k, oh, ow] += x[n, c, h, w] * filter[c, k], in one of the directions."""
+    first, second = wide(first), wide(second)
+    filters = {"forward": second, "input": first}.get(g.direction)
+    multiplier = g.k // g.c if g.depthwise else g.k
+    if filters is None:
+        result = np.zeros((g.h.taps, g.w.taps, g.c, multiplier), first.dtype)
+        x, y = channels_first(g, first), channels_first(g, second)
+    elif g.direction == "forward":
+        x, y = channels_first(g, first), np.zeros((g.n, g.k, g.h.out, g.w.out), first.dtype)
+    else:
+        x, y = np.zeros((g.n, g.c, g.h.size, g.w.size), first.dtype), channels_first(g, second)
+    if g.depthwise:  # y[n, c, i, oh, ow]
+        y = y.reshape(g.n, g.c, multiplier, g.h.out, g.w.out)
+        image, weights, output = "nchw", "ci", "ncihw"
+    else:
+        image, weights, output = "nchw", "ck", "nkhw"
+    for (a, b), outs, ins in taps((g.h, g.w)):
+        seen, made = (..., *ins), (..., *outs)
+        if filters is None:
+            result[a, b] = np.einsum(f"{image},{output}->{weights}", x[seen], y[made])
+        elif g.direction == "forward":
+            y[made] += np.einsum(f"{image},{weights}->{output}", x[seen], filters[a, b])
+        else:
+            x[seen] += np.einsum(f"{output},{weights}->{image}", y[made], filters[a, b])
+    if filters is None:
+        return [result]
+    if g.direction == "forward":
+        return [as_given(g, y.reshape(g.n, g.k, g.h.out, g.w.out))]
+    return [as_given(g, x)]
+
+
+KINDS = (
+    AnchorKind(
+        "convolution",
+        Family(_build, _supports),
+        Family(_build_ahead, _supports_ahead),
+        {Convolution: _meaning},
+    ),
+    AnchorKind(
+        "depthwise", Family(_build, _supports), Family(_build_depthwise_ahead, _supports_ahead)
+    ),
+)

@@ -18,7 +18,7 @@ from functools import cache
 import numpy as np
 
 from headrace._src.compile.codegen.emit import F32, F64, Function, Reg
-from headrace._src.compile.kernels.images.conv_product import registers_of
+from headrace._src.compile.kernels.conv.conv_product import registers_of
 
 __all__ = ["LinearMap", "Matrices", "Tile", "matrices", "sides", "two_sided"]
 

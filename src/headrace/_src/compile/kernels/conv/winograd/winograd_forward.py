@@ -15,18 +15,18 @@ from typing import Any
 from headrace._src.compile.codegen.emit import F32, I8, I64, PTR, Function, Operand, Reg
 from headrace._src.compile.codegen.epilogue import NOTHING, Epilogue
 from headrace._src.compile.codegen.kernel_spec import Team
-from headrace._src.compile.kernels.images.conv_epilogue import Fused
-from headrace._src.compile.kernels.images.conv_geometry import Geometry
-from headrace._src.compile.kernels.images.conv_product import Panels, emit_product, emit_short_sums
-from headrace._src.compile.kernels.images.pooling_loops import maximum
-from headrace._src.compile.kernels.winograd.winograd_filter import SKEW, FilterLayout
-from headrace._src.compile.kernels.winograd.winograd_tiles import TileTransform, Tiling
-from headrace._src.compile.kernels.winograd.winograd_transform import (
+from headrace._src.compile.kernels.conv.conv_product import Panels, emit_product, emit_short_sums
+from headrace._src.compile.kernels.conv.winograd.winograd_filter import SKEW, FilterLayout
+from headrace._src.compile.kernels.conv.winograd.winograd_tiles import TileTransform, Tiling
+from headrace._src.compile.kernels.conv.winograd.winograd_transform import (
     Tile,
     matrices,
     sides,
     two_sided,
 )
+from headrace._src.compile.kernels.images.conv_epilogue import Fused
+from headrace._src.compile.kernels.images.conv_geometry import Geometry
+from headrace._src.compile.kernels.images.pooling_loops import maximum
 
 __all__ = ["WinogradForward", "input_tiling"]
 

@@ -1,4 +1,4 @@
-"""Build matrix products: a group around a contraction becomes a call of a GEMM kernel with the
+"""Matrix products: a group around a contraction becomes a call of a GEMM kernel with the
 group's element-wise nodes as its epilogue.
 
 Batched products read their matrices in place: a transposed view of an array (attention's heads)
@@ -11,36 +11,49 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from headrace._src.compile.build.group_epilogues import epilogue_of, map_epilogue
+from headrace._src.compile.build.known_values import constant, known_array
 from headrace._src.compile.build.plan_builder import Builder
 from headrace._src.compile.codegen.epilogue import Epilogue
+from headrace._src.compile.kernels.anchor_kind import (
+    AnchorKind,
+    Arrays,
+    Family,
+    numpy_dtype,
+    wide,
+)
 from headrace._src.compile.kernels.gemm.batched_gemm import BatchStrides, batched_gemm
 from headrace._src.compile.kernels.gemm.fully_connected import small_batch_backward
-from headrace._src.compile.kernels.gemm.gemm import nothing
+from headrace._src.compile.kernels.gemm.gemm import gemm, nothing
 from headrace._src.compile.kernels.gemm.gemm_choice import candidates, packed_gemm
-from headrace._src.compile.kernels.onednn_calls import Product, can, multiplies
-from headrace._src.compile.regions.groups import Group, contraction_of
+from headrace._src.compile.kernels.gemm.gemm_onednn import Product
+from headrace._src.compile.kernels.onednn_calls import can, multiplies
+from headrace._src.compile.regions.groups import Group
 from headrace._src.compile.run.choose import fastest, trial_plan
 from headrace._src.devices.target import SIZES, host
 from headrace._src.graph.dataflow import Node, Value
-from headrace._src.lowering.anchors import Contraction
+from headrace._src.lowering.anchors import Contraction, contraction_of
 from headrace._src.lowering.rules import row_major
 
-__all__ = ["build", "supports"]
+__all__ = ["KINDS", "pack_matrix"]
 
 _TIMED = 2e6  # the number of operations from which on kernels are timed
 _FEW_ROWS, _MANY = 64, 4  # this many products of few rows share a packed matrix
 _MORE_ROWS, _LARGE = 256, 1 << 20  # the rows that count as few for a matrix of this many bytes
 _CANDIDATES = 2  # how many of the likeliest candidates are timed
 _CONVERTED = "converted"
+# Of a matrix that is read in place ahead of time: packing it would take longer than it saves.
+_READ_IN_PLACE = 32
 
 
-def supports(geometry: Contraction) -> bool:
+def _supports(geometry: Contraction) -> bool:
     """Whether there is a kernel for it."""
     return geometry.dtype in ("float32", "float64") and min(geometry.m, geometry.n, geometry.k) > 0
 
 
-def build(builder: Builder, group: Group) -> None:
+def _build(builder: Builder, group: Group) -> None:
     """Add the calls of a contraction's group."""
     g: Contraction = group.head.geometry
     if group.twin is not None:
@@ -200,3 +213,53 @@ def _build_twins(builder: Builder, group: Group, twin: Group) -> None:
     )
     buffers = [x, dy, w, *update_operands, *update_outputs, *data_operands, *data_outputs]
     builder.call(kernel, buffers, f"{group.head.name} {twin.head.name}")
+
+
+# -- Ahead of time ---------------------------------------------------------------------------------
+
+
+def _build_ahead(builder: Builder, group: Group) -> None:
+    g: Contraction = group.head.geometry
+    x, y = group.head.inputs[:2]
+    matrix = known_array(builder, y)
+    if matrix is None or g.batch:
+        _build(builder, group)
+        return
+    epilogue, operands, outputs = epilogue_of(builder, group)
+    kernel = gemm(
+        g.m, g.n, g.k, g.transpose_x, False, g.dtype, epilogue,
+        a="direct" if g.m <= _READ_IN_PLACE else "pack", b="packed", target=builder.target,
+    )  # fmt: skip
+    packed = pack_matrix(matrix.T if g.transpose_y else matrix, kernel.columns)
+    weights = constant(builder, packed, y.name)
+    builder.call(kernel, [builder.whole(x), weights, *operands, *outputs], group.head.name)
+
+
+def pack_matrix(matrix: np.ndarray, columns: int) -> np.ndarray:
+    """A [k, n] matrix in the panels that a `Gemm` with b="packed" reads; the last is filled up."""
+    k, n = matrix.shape
+    padded = np.pad(matrix, ((0, 0), (0, -n % columns)))
+    return np.ascontiguousarray(padded.reshape(k, -1, columns).swapaxes(0, 1))
+
+
+# -- Its meaning -----------------------------------------------------------------------------------
+
+
+def _meaning(g: Contraction, x: np.ndarray, y: np.ndarray) -> Arrays:
+    x = np.broadcast_to(wide(x), (*g.batch, *x.shape[-2:]))
+    y = np.broadcast_to(wide(y), (*g.batch, *y.shape[-2:]))
+    x = np.swapaxes(x, -1, -2) if g.transpose_x else x
+    y = np.swapaxes(y, -1, -2) if g.transpose_y else y
+    assert x.shape == (*g.batch, g.m, g.k) and y.shape == (*g.batch, g.k, g.n)
+    y = y.astype(numpy_dtype(g.precision)).astype(y.dtype) if g.rounds else y
+    return [np.matmul(x, y)]
+
+
+KINDS = (
+    AnchorKind(
+        "contraction",
+        Family(_build, _supports),
+        Family(_build_ahead, _supports),
+        {Contraction: _meaning},
+    ),
+)

@@ -14,7 +14,7 @@ from typing import Any
 
 from headrace._src.compile.codegen.emit import F32, I64, PTR, Function, Operand, Reg
 from headrace._src.compile.codegen.kernel_spec import Team
-from headrace._src.compile.kernels.winograd.winograd_transform import LinearMap, two_sided
+from headrace._src.compile.kernels.conv.winograd.winograd_transform import LinearMap, two_sided
 
 __all__ = ["Tiling", "TileTransform"]
 
