@@ -33,7 +33,8 @@ def test_each_stage_prints():
         tf.identity(product, name="not_needed")
         seen = forms([product], [], {x: (2, 3)})
     expected = {name: SPECIALISED for stage, name, *_ in PASSES if stage == "optimise"}
-    expected |= dict.fromkeys(("prune", "reread", "place", "read"), PRUNED)
+    expected |= dict.fromkeys(("prune", "reread", "place", "transfer", "read"), PRUNED)
+    expected["cut"] = SPECIALISED
     expected["schedule"] = SCHEDULED
     assert seen == expected
 

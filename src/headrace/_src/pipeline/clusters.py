@@ -14,7 +14,9 @@ from importlib import import_module
 from typing import Any
 
 from headrace._src.core.config import settings
+from headrace._src.devices.device import find_device
 from headrace._src.graph.dataflow import Dataflow, Node
+from headrace._src.lowering.backends import backend
 
 __all__ = ["cluster", "has_compiler", "recompute", "rewrite"]
 
@@ -33,7 +35,16 @@ def recompute(flow: Dataflow, limit: int) -> Dataflow:
 
 def cluster(flow: Dataflow, tell: Callable[[Node, str], None] | None = None) -> Dataflow:
     """Compile what can be compiled; call `tell` with each node that isn't, and the reason."""
-    return _run("clusters.cluster", "cluster", flow, tell)
+    return _run("clusters.cluster", "cluster", flow, tell, *_further_backends(flow))
+
+
+def _further_backends(flow: Dataflow) -> tuple[Any, ...]:
+    """Return the backends of a flow's devices, if one of them is not a CPU's."""
+    wanted = {find_device(device).compiler for device in flow.devices} - {None, "llvm"}
+    if not wanted:
+        return ()
+    llvm = import_module(f"{_COMPILER}.clusters.backend").LLVM
+    return ({"llvm": llvm, **{str(name): backend(str(name)) for name in wanted}},)
 
 
 def _run(module: str, name: str, flow: Dataflow, *arguments: Any) -> Dataflow:

@@ -20,9 +20,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
-from headrace._src.compile.build.tensor_list_buffers import list_users, lists_fit
-from headrace._src.compile.clusters.cluster_kernel import Compiled, compile_region
-from headrace._src.compile.clusters.lowerable import is_lowerable, why_not
+from headrace._src.compile.build.tensor_list_buffers import list_users
+from headrace._src.compile.clusters.backend import LLVM, Backend, RegionKernel
+from headrace._src.compile.clusters.lowerable import is_lowerable
 from headrace._src.compile.regions.region import Region, is_reference, works
 from headrace._src.compile.rewrite.channels_last import channels_last
 from headrace._src.compile.rewrite.random_generators import find_generators
@@ -38,13 +38,14 @@ from headrace._src.compile.rewrite.rewrites import (
 )
 from headrace._src.compile.rewrite.widen import widen
 from headrace._src.core.config import settings
+from headrace._src.devices.device import find_device
 from headrace._src.graph.dataflow import Dataflow, Node, Value, is_local
 from headrace._src.graph.definition import Definition
 from headrace._src.graph.schema import Schema
 from headrace._src.lowering.rules import Anchor, Read
 from headrace._src.ops.base.transfers import is_transfer
 
-__all__ = ["cluster", "is_worthwhile", "region_of", "regions", "rewrite"]
+__all__ = ["cluster", "region_of", "regions", "rewrite"]
 
 _Key = tuple[str, int]  # of a region: its device, and the blocking ops that it comes after
 Readers = Mapping[Value, Sequence[Node | None]]
@@ -53,8 +54,7 @@ Tell = Callable[[Node, str], None]
 _EARLY = -1  # the key of the region that runs before all other compiled nodes ..
 _LITTLE = 1 << 16  # .. and computes at most this many elements
 
-# Fewer working nodes than this aren't worth a native call, unless one of them is an anchor.
-_FEWEST = 3
+_BACKENDS: Mapping[str, Backend] = {"llvm": LLVM}
 
 
 def rewrite(flow: Dataflow) -> Dataflow:
@@ -67,15 +67,19 @@ def rewrite(flow: Dataflow) -> Dataflow:
     return widen(flow, is_lowerable)
 
 
-def cluster(flow: Dataflow, tell: Tell | None = None) -> Dataflow:
+def cluster(
+    flow: Dataflow, tell: Tell | None = None, backends: Mapping[str, Backend] = _BACKENDS
+) -> Dataflow:
     """Replace every region that can be compiled by one node. `tell` is called with each node that
-    is left to the interpreter, and the reason.
+    is left to the interpreter, and the reason. `backends`: the compilers of devices, by name.
     """
-    return _Clusterer(flow, tell).run()
+    return _Clusterer(flow, tell, backends).run()
 
 
 def regions(
-    flow: Dataflow, reasons: dict[Node, str] | None = None
+    flow: Dataflow,
+    reasons: dict[Node, str] | None = None,
+    backends: Mapping[str, Backend] = _BACKENDS,
 ) -> list[tuple[bool, list[Node]]]:
     """Return the nodes in dependency order, as runs of (can be compiled, nodes), without constants.
     The reasons why nodes can't be compiled are added to `reasons`.
@@ -90,7 +94,8 @@ def regions(
             reasons.setdefault(node, reason)
 
     for node in nodes:
-        reason = why_not(node)
+        backend = _backend(node, backends)
+        reason = f"{node.device} has no compiler" if backend is None else backend.why_not(node)
         can[node] = reason is None
         if reason is not None:
             reasons[node] = reason
@@ -102,8 +107,11 @@ def regions(
             refuse(group, "its list leaves the flow, and native code has lists of its own")
         elif outside is not None:
             refuse(group, f"{outside.name}, which works on the same list, is not compiled")
-        elif not lists_fit(group):
-            refuse(group, "the rows of its list differ in shape, or are needed as they were before")
+        else:
+            backend = _backend(group[0], backends)
+            reason = None if backend is None else backend.why_not_lists(group)
+            if reason is not None:
+                refuse(group, reason)
     dependencies = _Dependencies(nodes)
     while True:
         runs = dependencies.runs(can)
@@ -113,6 +121,11 @@ def regions(
             return runs
         for group in torn:
             refuse(group, "its list would have to go from one cluster to another")
+
+
+def _backend(node: Node, backends: Mapping[str, Backend]) -> Backend | None:
+    """Return the compiler of a node's device."""
+    return backends.get(find_device(node.device).compiler or "" if node.device else "llvm")
 
 
 def _read_for_others(nodes: list[Node], can: Mapping[Node, bool]) -> list[Node]:
@@ -238,21 +251,19 @@ def _is_free(node: Node) -> bool:
     return node.constant is not None and not node.controls
 
 
-def is_worthwhile(nodes: Sequence[Node]) -> bool:
-    """Whether a run of nodes is worth a native call."""
-    working = [n for n in nodes if works(n)]
-    return len(working) >= _FEWEST or any(isinstance(n.definition.lower, Anchor) for n in working)
-
-
 def region_of(nodes: list[Node], flow: Dataflow, readers: Readers | None = None) -> Region:
     """Return the region of a run of nodes; its outputs are the values that others read."""
+    return Region(nodes, _outputs(nodes, readers_of(flow) if readers is None else readers))
+
+
+def _outputs(nodes: list[Node], readers: Readers) -> list[Value]:
+    """Return the values of a run of nodes that others read."""
     inside = set(nodes)
-    readers = readers_of(flow) if readers is None else readers
 
     def is_output(value: Value) -> bool:
         return not is_reference(value) and not inside.issuperset(readers.get(value, ()))
 
-    return Region(nodes, [v for n in nodes for v in n.outputs if is_output(v)])
+    return [v for n in nodes for v in n.outputs if is_output(v)]
 
 
 def readers_of(flow: Dataflow) -> Readers:
@@ -265,9 +276,10 @@ def readers_of(flow: Dataflow) -> Readers:
 
 
 class _Clusterer:
-    def __init__(self, flow: Dataflow, tell: Tell | None) -> None:
+    def __init__(self, flow: Dataflow, tell: Tell | None, backends: Mapping[str, Backend]) -> None:
         self.flow = flow
         self.tell = tell
+        self.backends = backends
         self.reasons: dict[Node, str] = {}
         self.readers = readers_of(flow)
         self.values: dict[Value, Value] = {}
@@ -279,7 +291,7 @@ class _Clusterer:
         for node in self.flow.nodes:
             if _is_free(node):
                 self._keep(node)
-        for can_compile, nodes in regions(self.flow, self.reasons):
+        for can_compile, nodes in regions(self.flow, self.reasons, self.backends):
             compiled = self._compile(nodes) if can_compile else None
             if compiled is None:
                 for node in nodes:
@@ -308,12 +320,14 @@ class _Clusterer:
         self.kept.append(node)
 
     def _compile(self, nodes: list[Node]) -> Node | None:
-        if not is_worthwhile(nodes):
+        backend = _backend(nodes[0], self.backends)
+        assert backend is not None
+        if not backend.is_worthwhile(nodes):
             self.reasons.update(dict.fromkeys(nodes, "too little work for a native call"))
             return None
-        region = region_of(nodes, self.flow, self.readers)
+        outputs = _outputs(nodes, self.readers)
         try:
-            compiled = compile_region(region)
+            compiled = backend.compile(nodes, outputs)
         except Exception as error:
             if settings().verify:
                 raise
@@ -324,11 +338,11 @@ class _Clusterer:
             )
             self.reasons.update(dict.fromkeys(nodes, f"the compiler failed: {error}"))
             return None
-        return self._replace(nodes, region, compiled)
+        return self._replace(nodes, outputs, compiled)
 
-    def _replace(self, nodes: list[Node], region: Region, compiled: Compiled) -> Node:
-        references = list(region.variables)
-        inputs = [*region.inputs, *references]
+    def _replace(self, nodes: list[Node], outputs: list[Value], compiled: RegionKernel) -> Node:
+        references = list(compiled.references)
+        inputs = [*compiled.inputs, *references]
         inside = set(nodes)
         controls = [n for m in nodes for c in m.controls if c not in inside for n in self.nodes[c]]
         controls += [self.after[v] for v in references if v in self.after]
@@ -337,20 +351,20 @@ class _Clusterer:
             name=f"{nodes[0].name}/cluster",
             attrs={
                 "Tin": tuple(v.dtype for v in inputs),
-                "Tout": tuple(v.dtype for v in region.outputs),
+                "Tout": tuple(v.dtype for v in outputs),
             },
             inputs=tuple(self.values.get(v, v) for v in inputs),
             controls=_unique(controls),
-            types=tuple(v.type for v in region.outputs),
+            types=tuple(v.type for v in outputs),
             origin=next((n.origin for n in nodes if works(n)), nodes[0].origin),
             device=nodes[0].device,
         )
-        self.values.update(zip(region.outputs, node.outputs, strict=True))
+        self.values.update(zip(outputs, node.outputs, strict=True))
         for member in nodes:
             self.nodes[member] = (node,)
             for value in member.outputs:
                 if is_reference(value):
-                    given = region.reference(value)
+                    given = compiled.reference(value)
                     self.values[value] = self.values.get(given, given)
                     self.after[value] = node
         self.kept.append(node)
@@ -364,7 +378,7 @@ _SCHEMA = Schema(
 )
 
 
-def _definition(compiled: Compiled) -> Definition:
+def _definition(compiled: RegionKernel) -> Definition:
     return Definition(_SCHEMA, infer=_no_rule, kernel=compiled, effect=compiled.effect, fresh=True)
 
 

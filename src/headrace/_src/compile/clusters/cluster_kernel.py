@@ -50,7 +50,7 @@ from headrace._src.devices.resources import ResourceHandle
 from headrace._src.devices.target import Target, host
 from headrace._src.devices.variable_state import VariableState, in_order, new_memory
 from headrace._src.graph.control_roles import DEAD
-from headrace._src.graph.dataflow import Dataflow, Node
+from headrace._src.graph.dataflow import Dataflow, Node, Value
 from headrace._src.graph.definition import Effect, asks_for_step, bind_kernel
 from headrace._src.lowering.rules import Update
 from headrace._src.ops.control.loops_and_branches import Structure
@@ -128,6 +128,18 @@ class Compiled:
     def region(self) -> Region:
         """What was compiled."""
         return self._region
+
+    @property
+    def inputs(self) -> Sequence[Value]:
+        return self._region.inputs
+
+    @property
+    def references(self) -> Sequence[Value]:
+        return list(self._region.variables)
+
+    def reference(self, value: Value) -> Value:
+        """Return the reference that enters the region for the same variable."""
+        return self._region.reference(value)
 
     def __call__(self, values: Sequence[Any], *, ctx: Any, step: Any = None) -> list[Any]:
         # The driver checks arrays, in nanoseconds.

@@ -20,7 +20,6 @@ from headrace._src.compile.regions.region import (
     limits_of,
     operands_of,
 )
-from headrace._src.devices.device import find_device
 from headrace._src.devices.room import fits
 from headrace._src.graph.dataflow import Dataflow, Node, Value, ValueType, is_local, variable_type
 from headrace._src.graph.definition import Definition, Effect
@@ -70,8 +69,6 @@ def why_not(
         return _without_rule(node.definition)
     if node.definition.is_overridden:
         return "a kernel was registered for it"
-    if node.device and find_device(node.device).compiler is None:
-        return f"{node.device} has no compiler"
     if node.constant is not None:
         return "a constant"
     for v in (*node.inputs, *node.outputs):

@@ -17,7 +17,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from headrace._src.compile.clusters.cluster import is_worthwhile, region_of, regions
+from headrace._src.compile.clusters.backend import is_worthwhile
+from headrace._src.compile.clusters.cluster import region_of, regions
 from headrace._src.compile.regions.groups import AGAIN, is_again
 from headrace._src.compile.regions.memory_timeline import (
     NARROW,
