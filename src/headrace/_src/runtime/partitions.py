@@ -137,7 +137,8 @@ class PartitionedStep:
         """Run all partitions and return the fetches."""
         self._runs = runs = self._executable.runs(self, feeds)
         self._left = len(runs)
-        self.ready.extend(runs)
+        # What begins with a Recv is blocked at once: it must not look ready to the pool.
+        self.ready.extend(sorted(runs, key=lambda run: not run.begins_with_recv))
         for run in runs:
             run.queued = True
         timer = self._timer()
@@ -300,6 +301,7 @@ class _Run:
     """
 
     queued = running = again = over = False
+    begins_with_recv = False
 
     def look(self) -> None:
         """Find the partition's variables; ShapesChanged if one has another shape."""
@@ -359,6 +361,7 @@ class _Line:
         self.part = part
         self.code = [_coded(entry, part.resources) for entry in part.code]
         self.is_silent = part.is_silent
+        self.begins_with_recv = bool(self.code) and self.code[0][0].definition is RECV
 
 
 def _coded(entry: tuple[Any, ...], resources: Resources) -> tuple[Any, ...]:
@@ -399,6 +402,7 @@ class _FixedRun(_Run):
         self._slots: list[Any] = line.part.blank(feeds)
         self._next = 0
         self._blocked: Pending | None = None
+        self.begins_with_recv = line.begins_with_recv
 
     def look(self) -> None:
         self._line.part.look()
