@@ -38,6 +38,7 @@ from headrace._src.optimize.reread_references import reread
 from headrace._src.optimize.simplify import simplify
 from headrace._src.optimize.specialise import specialise
 from headrace._src.optimize.states import verify_order
+from headrace._src.partition.compress import compress_transfers
 from headrace._src.partition.cut import cut
 from headrace._src.partition.transfers import add_transfers, settle_devices, verify_transfers
 from headrace._src.partition.verify import verify_partitions, verify_programs
@@ -62,8 +63,9 @@ class Options:
     (see pipeline.tiers). specialisations: for how many combinations of feed shapes a step is
     optimised. memory: the limit in bytes for a cluster. check_numerics: whether every operation is
     checked; steps are then run unoptimised. mixed: whether contractions compute in bfloat16 (None:
-    as the graph of the step says). watch: called with each pass's name and result. tell: called
-    with each node that is not compiled, and the reason.
+    as the graph of the step says). compress: whether float32 values travel between hosts in 16
+    bits. watch: called with each pass's name and result. tell: called with each node that is not
+    compiled, and the reason.
     """
 
     devices: tuple[Device, ...] = field(default_factory=local_devices)
@@ -74,6 +76,7 @@ class Options:
     memory: int = field(default_factory=working_memory)
     check_numerics: bool = field(default_factory=lambda: settings().check_numerics)
     mixed: bool | None = None
+    compress: bool = False
     watch: Watch | None = field(default=None, compare=False, repr=False)
     tell: Tell | None = field(default=None, compare=False, repr=False)
 
@@ -119,6 +122,14 @@ PASSES: list[PipelinePass] = [
     # Edges between devices become explicit. The later passes still see the whole step.
     PipelinePass(
         "transfer", "transfer", lambda f, o: add_transfers(f), verify_transfers, "by itself"
+    ),
+    # On request, float32 values travel between hosts in 16 bits.
+    PipelinePass(
+        "transfer",
+        "compress",
+        lambda f, o: compress_transfers(f) if o.compress else f,
+        verify_transfers,
+        "by itself",
     ),
     # Reads of variables become explicit; so do shapes, constants and the order of effects.
     PipelinePass("read", "read", lambda f, o: read_variables(f), verify_reads),
@@ -201,7 +212,8 @@ def finish_as_is(step: Dataflow, options: Options, whole: bool = False) -> Any:
     """Return the program of a prepared step that runs with any shapes, or its PartitionedProgram.
     `whole`: one Program, whatever the devices.
     """
-    step = read_variables(add_transfers(hold_constants(step)), ordered=True)
+    step = _run("transfer", hold_constants(step), replace(options, watch=None))
+    step = read_variables(step, ordered=True)
     if settings().verify:
         verify_reads(step)
         verify_transfers(step)

@@ -52,7 +52,14 @@ def options(config: Any) -> Options:
     optimised = found.specialisations if asked.opt_level >= 0 else 0
     checked = found.check_numerics or config.experimental.check_numerics
     mixed = _MIXED.get(config.graph_options.rewrite_options.auto_mixed_precision)
-    return replace(found, jit=jit, specialisations=optimised, check_numerics=checked, mixed=mixed)
+    return replace(
+        found,
+        jit=jit,
+        specialisations=optimised,
+        check_numerics=checked,
+        mixed=mixed,
+        compress=config.graph_options.enable_bfloat16_sendrecv,
+    )
 
 
 @dataclass(frozen=True, slots=True)
