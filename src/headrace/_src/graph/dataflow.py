@@ -27,6 +27,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -54,6 +55,8 @@ __all__ = [
     "variable_type",
 ]
 
+
+_NOT_ARRAYS = frozenset({"string", "resource", "variant"})
 
 if TYPE_CHECKING:
     _made_once = property
@@ -98,6 +101,14 @@ class ValueType:
     @property
     def shape(self) -> TensorShape:
         return TensorShape.of(self.partial if self.sizes is None else self.sizes)
+
+    @property
+    def size(self) -> int | None:
+        """The bytes of an array of this type; None if they aren't known, or it isn't an array."""
+        dtype = self.dtype
+        if self.sizes is None or dtype._is_ref_dtype or dtype.name in _NOT_ARRAYS:
+            return None
+        return prod(self.sizes) * dtype.size
 
     def __str__(self) -> str:
         known = self.partial if self.sizes is None else self.sizes

@@ -106,6 +106,21 @@ class Program:
         """Whether some kernel wants to know the step that it runs for."""
         return any(map(_asks, self.instructions))
 
+    @cached_property
+    def peak_memory(self) -> int:
+        """The most bytes that values of known sizes and the working memory of an instruction need
+        at one time, without feeds, constants and variables.
+        """
+        sizes: dict[int, int] = {}
+        live = most = 0
+        for i in self.instructions:
+            for slot, value in enumerate(i.op.outputs, i.output):
+                sizes[slot] = value.type.size or 0
+                live += sizes[slot]
+            most = max(most, live + getattr(i.op.definition.kernel, "working_memory", 0))
+            live -= sum(sizes.pop(slot, 0) for slot in i.frees)
+        return most
+
     def __str__(self) -> str:
         lines = [f"s{slot} = feed {t.name}" for t, slot in self.feeds]
         lines += [f"s{slot} = {show_constant(value)}" for slot, value in self.constants]

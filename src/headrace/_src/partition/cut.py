@@ -11,7 +11,6 @@ All decisions were made on the whole step: the partitions keep its order, so non
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 
 from headrace._src.core.dtypes import float32
 from headrace._src.devices.device import find_device
@@ -208,7 +207,7 @@ class _Cut:
         recv = self._node(RECV, f"{move.name}/recv", attrs, (), controls, move.types, move, half)
         half.nodes[move] = recv
         half.values[move.outputs[0]] = recv.outputs[0]
-        self._edges.append(Edge(value.name, source.device, half.device, _size(move.types[0])))
+        self._edges.append(Edge(value.name, source.device, half.device, move.types[0].size))
         self._send_all(move, half)
 
     def _send_signal(self, control: Node, device: str) -> None:
@@ -286,9 +285,3 @@ def _moved(transfer: Node) -> Value:
 
 def _feed(value: Value) -> Feed | None:
     return value.producer if isinstance(value.producer, Feed) else None
-
-
-def _size(t: ValueType) -> int | None:
-    if t.sizes is None or t.dtype.base_dtype.name in ("string", "resource", "variant"):
-        return None
-    return prod(t.sizes) * t.dtype.base_dtype.size

@@ -6,6 +6,7 @@ intra_op_parallelism_threads (of native kernels; as in TensorFlow the threads be
 and the first session that asks decides), graph_options.optimizer_options.global_jit_level (OFF:
 never compile; ON_1, ON_2: always) and opt_level (L0: run steps as they are),
 graph_options.infer_shapes, place_pruned_graph, build_cost_model and build_cost_model_after,
+graph_options.enable_bfloat16_sendrecv (between hosts),
 graph_options.rewrite_options.auto_mixed_precision (ON, OFF; by default the graph decides),
 experimental.check_numerics (our own: stop at the first NaN or infinity); trace_level,
 timeout_in_ms, output_partition_graphs. Refused: clusters and debuggers. All other fields are hints

@@ -17,6 +17,7 @@ from headrace._src.compile.native import machine_code
 from headrace._src.compile.regions.groups import Group
 from headrace._src.compile.run.choose import Choice
 from headrace._src.graph.dataflow import Dataflow, Node
+from headrace._src.graph.partition import PartitionedProgram
 from headrace._src.graph.program import Program
 from headrace._src.graph.structured import parts_of
 from headrace._src.pipeline.tiers import flops
@@ -34,6 +35,7 @@ __all__ = [
 _LINES = 16  # of a form that are shown
 _GROUPS = 24
 _BUFFERS = 12
+_EDGES = 12  # between devices
 _NAMES = 8  # of nodes with one reason
 _WIDTH = 140  # of a line
 _MORE = "… {} more {}"
@@ -105,7 +107,36 @@ def explain(step: CapturedStep, variant: Variant | None, full: bool) -> Iterator
             yield from _cluster(node, compiled, full)
             yield ""
         yield from _refused(variant, flow, full)
+    program = chosen[-1][1] if chosen else None
+    if isinstance(program, PartitionedProgram):
+        yield from _partitions(program, full)
     yield from _why_as_is(step)
+
+
+def _partitions(program: PartitionedProgram, full: bool) -> Iterator[str]:
+    """What each device does, what it needs, and what is sent."""
+    yield "  clusters  other nodes  peak memory        sent    received  device"
+    for device, part in zip(program.devices, program.programs, strict=True):
+        clusters = sum(_is_cluster(i.op) for i in part.instructions)
+        sent = sum(edge.size or 0 for edge in program.edges if edge.sender == device)
+        received = sum(edge.size or 0 for edge in program.edges if edge.receiver == device)
+        yield (
+            f"{clusters:>10}{len(part.instructions) - clusters:>13}{size(part.peak_memory):>13}"
+            f"{size(sent):>12}{size(received):>12}  {device}"
+        )
+    edges = sorted(program.edges, key=lambda edge: -(edge.size or 0))
+    shown = edges if full else edges[:_EDGES]
+    yield ""
+    for edge in shown:
+        known = "size not known" if edge.size is None else size(edge.size)
+        yield f"  {known:>10}  {edge.tensor}  {edge.sender} -> {edge.receiver}"
+    if len(edges) > len(shown):
+        yield f"  and {plural(len(edges) - len(shown), 'smaller edge')}"
+    yield ""
+
+
+def _is_cluster(op: Any) -> bool:
+    return hasattr(op.definition.kernel, "working_memory")
 
 
 def _why_interpreted(step: CapturedStep) -> str | None:
