@@ -23,7 +23,8 @@ from math import prod
 from headrace._src.compile.build.tensor_list_buffers import list_users
 from headrace._src.compile.clusters.backend import LLVM, Backend, RegionKernel
 from headrace._src.compile.clusters.lowerable import is_lowerable
-from headrace._src.compile.regions.region import Region, is_reference, works
+from headrace._src.compile.clusters.spread_reads import Runs, spread_reads
+from headrace._src.compile.regions.region import Region, is_reference, live_nodes, works
 from headrace._src.compile.rewrite.channels_last import channels_last
 from headrace._src.compile.rewrite.random_generators import find_generators
 from headrace._src.compile.rewrite.rewrites import (
@@ -275,13 +276,26 @@ def readers_of(flow: Dataflow) -> Readers:
     return readers
 
 
+def _live_readers(flow: Dataflow, runs: Runs) -> Readers:
+    """Return the readers of each value, except those that a region leaves out because nothing needs
+    their values.
+    """
+    readers: dict[Value, list[Node | None]] = {v: [None] for v in flow.fetches}
+    for compiled, run in reversed(runs):
+        nodes = live_nodes(run, _outputs(run, readers)) if compiled else run
+        for node in nodes:
+            for value in node.inputs:
+                readers.setdefault(value, []).append(node)
+    return readers
+
+
 class _Clusterer:
     def __init__(self, flow: Dataflow, tell: Tell | None, backends: Mapping[str, Backend]) -> None:
-        self.flow = flow
         self.tell = tell
         self.backends = backends
         self.reasons: dict[Node, str] = {}
-        self.readers = readers_of(flow)
+        self.flow, self.runs = spread_reads(flow, regions(flow, self.reasons, backends))
+        self.readers = _live_readers(self.flow, self.runs)
         self.values: dict[Value, Value] = {}
         self.nodes: dict[Node, tuple[Node, ...]] = {}
         self.after: dict[Value, Node] = {}  # references that a cluster has updated
@@ -291,12 +305,12 @@ class _Clusterer:
         for node in self.flow.nodes:
             if _is_free(node):
                 self._keep(node)
-        for can_compile, nodes in regions(self.flow, self.reasons, self.backends):
+        for can_compile, nodes in self.runs:
             compiled = self._compile(nodes) if can_compile else None
             if compiled is None:
                 for node in nodes:
                     self._keep(node)
-                    if self.tell is not None:
+                    if self.tell is not None and node in self.reasons:
                         self.tell(node, self.reasons[node])
         return replace(
             self.flow,

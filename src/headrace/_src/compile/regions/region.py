@@ -35,7 +35,7 @@ from headrace._src.lowering.rules import (
 )
 from headrace._src.lowering.window_anchors import pooling_of
 
-__all__ = ["Region", "Source"]
+__all__ = ["Region", "Source", "live_nodes"]
 
 _LONG = 16  # contiguous elements that are worth reading in vectors
 _WIDENED = record(lambda e, x: e.cast(x, "int64"), ["int32"])
@@ -77,7 +77,7 @@ class Region:
 
     def __post_init__(self) -> None:
         self._aliases: dict[Value, Value] = {}
-        self.nodes = _live(self.nodes, self.outputs)
+        self.nodes = live_nodes(self.nodes, self.outputs)
         inside = set(self.nodes)
         for node in self.nodes:
             for value in operands_of(node):
@@ -315,7 +315,7 @@ def _hands_on(node: Node, through: Callable[[Node], bool]) -> bool:
     return not isinstance(rule, Elementwise) or pointwise_of(rule, node) == _WIDENED
 
 
-def _live(nodes: list[Node], outputs: list[Value]) -> list[Node]:
+def live_nodes(nodes: list[Node], outputs: list[Value]) -> list[Node]:
     """Return the nodes that have an effect or whose values are used."""
     needed = set(outputs)
     live = []
