@@ -6,9 +6,9 @@ its inputs. A group is placed when its first item is reached; its other items fo
 
 Completion time alone is short-sighted, so there is a second variant: it takes the items with the
 longest paths first, and adds to an item's completion time the shortest possible way from there to
-the end (a table of optimistic costs). The better one under the simulator counts. Everything on one
-device is a variant too, so that the result is never slower than a single device that may run it
-all.
+the end (a table of optimistic costs). The best one under the simulator counts. Everything on one
+device, as far as it may be there, is a variant too, so that the result is never slower than a
+single device that may run it all.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ def score(problem: Problem, assignment: Assignment) -> Score:
 def greedy(problem: Problem) -> Assignment:
     """Return a good assignment."""
     devices = range(len(problem.cluster.devices))
-    alone = [a for a in map(problem.everything_on, devices) if a is not None]
+    together = [tuple(d if d in able else able[0] for able in problem.feasible) for d in devices]
     if len(devices) == 1:
-        return alone[0]
+        return together[0]
     lengths = _mean_lengths(problem)
     by_length = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
     nothing = [[0.0] * len(devices)] * len(lengths)
     tried = {
-        **dict.fromkeys(alone),
+        **dict.fromkeys(together),
         _Greedy(problem, nothing).run(list(range(len(lengths)))): None,
         _Greedy(problem, _optimistic(problem)).run(by_length): None,
     }
