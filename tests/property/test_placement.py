@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace._src.place.greedy import greedy, score
+from headrace._src.place.greedy import greedy
 from headrace._src.place.improve import improve
-from headrace._src.place.simulate import makespan, simulate
+from headrace._src.place.simulate import makespan, score, simulate
 from tests.property.random_costs import brute_force, random_problem
 
 SEEDS = st.integers(0, 2**32)

@@ -16,16 +16,9 @@ from __future__ import annotations
 import math
 
 from headrace._src.place.cost_graph import Assignment, Problem
-from headrace._src.place.simulate import excess, makespan
+from headrace._src.place.simulate import score
 
-__all__ = ["greedy", "score"]
-
-Score = tuple[int, float]
-
-
-def score(problem: Problem, assignment: Assignment) -> Score:
-    """Return how good an assignment is: bytes that don't fit into memory, then seconds."""
-    return excess(problem, assignment), makespan(problem, assignment)
+__all__ = ["greedy"]
 
 
 def greedy(problem: Problem) -> Assignment:

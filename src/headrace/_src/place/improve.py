@@ -15,8 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headrace._src.place.cost_graph import Assignment, Problem
-from headrace._src.place.greedy import score
-from headrace._src.place.simulate import critical_items
+from headrace._src.place.simulate import critical_items, score
 
 __all__ = ["improve"]
 

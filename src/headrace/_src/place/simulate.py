@@ -18,8 +18,9 @@ from typing import Literal
 
 from headrace._src.place.cost_graph import Assignment, Problem
 
-__all__ = ["Ran", "Sent", "Timeline", "critical_items", "excess", "makespan", "simulate"]
+__all__ = ["Ran", "Sent", "Timeline", "critical_items", "makespan", "score", "simulate"]
 
+Score = tuple[int, float, int]
 Order = Literal["longest path", "arrival"]
 
 
@@ -104,15 +105,18 @@ def makespan(problem: Problem, assignment: Assignment, order: Order = "longest p
     return _run(problem, assignment, order).makespan
 
 
-def excess(problem: Problem, assignment: Assignment) -> int:
-    """Return by how many bytes devices' memory is exceeded, in all."""
-    if not problem.limited:
-        return 0
-    peaks = _peaks(problem, assignment, _run(problem, assignment, "longest path"))
-    devices = problem.cluster.devices
-    return sum(
-        max(0, p - d.memory) for p, d in zip(peaks, devices, strict=True) if d.memory is not None
-    )
+def score(problem: Problem, assignment: Assignment) -> Score:
+    """Return how good an assignment is, the least being the best: the bytes that exceed devices'
+    memory, the seconds of the step, the number of transfers. Seconds are rounded, so that sums in
+    another order are equal and the number of transfers decides.
+    """
+    run = _run(problem, assignment, "longest path")
+    excess = 0
+    if problem.limited:
+        devices = problem.cluster.devices
+        for peak, device in zip(_peaks(problem, assignment, run), devices, strict=True):
+            excess += max(0, peak - device.memory) if device.memory is not None else 0
+    return excess, float(f"{run.makespan:.12g}"), len(run.transfers)
 
 
 def simulate(problem: Problem, assignment: Assignment, order: Order = "longest path") -> Timeline:

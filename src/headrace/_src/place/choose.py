@@ -1,0 +1,171 @@
+"""Choose devices by cost, and predict what a choice costs. In: operations or a Dataflow, and
+devices. Out: a device per group, or a Timeline.
+
+`choose_by_cost` is what a session asks when it places its graph by cost. `predict` answers what a
+given split of a step would take, from measurements of the whole step on one device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from headrace._src.core.errors import InvalidArgumentError
+from headrace._src.devices.device import Device, Link
+from headrace._src.graph.dataflow import Dataflow, Node
+from headrace._src.graph.operation import Operation
+from headrace._src.place.cost_graph import (
+    Assignment,
+    ClusterModel,
+    CostGraph,
+    DeviceModel,
+    Problem,
+)
+from headrace._src.place.estimate import Assumptions, Roofs, estimate, estimate_flow, loop_of
+from headrace._src.place.greedy import greedy
+from headrace._src.place.improve import improve
+from headrace._src.place.measured import MeasuredCosts, calibrate
+from headrace._src.place.simulate import Timeline, simulate
+
+__all__ = ["choose", "choose_by_cost", "model_devices", "predict"]
+
+_SEARCH = 1_000_000  # how many items the search after measured steps may simulate
+
+
+def choose_by_cost(
+    operations: Sequence[Node | Operation],
+    groups: Sequence[Sequence[Node | Operation]],
+    feasible: Sequence[Sequence[Device]],
+    devices: Sequence[Device],
+    roofs: Mapping[str, Roofs] | None = None,
+    measured: MeasuredCosts | None = None,
+    assumptions: Assumptions | None = None,
+    clusters: Mapping[str, Sequence[str]] | None = None,
+) -> dict[int, Device]:
+    """Return a device for each group, by its number.
+
+    operations: in an order in which each comes after those that it reads (a loop's back edges
+    aside). groups: the operations that must be together; each operation is in one of them.
+    feasible: the devices that each group may be on. roofs: by type of device. measured: costs of
+    earlier steps, which replace estimates; with them, a local search improves the choice. clusters:
+    the nodes inside measured clusters (see MeasuredCosts.applied).
+
+    Operations of one loop stay together where a device can take them all: what crosses devices
+    inside a loop would be sent in each iteration.
+    """
+    merged, allowed = _with_loops(groups, [[d.name for d in able] for able in feasible])
+    cluster = model_devices(devices, measured)
+    number = {device.name: n for n, device in enumerate(cluster.devices)}
+    graph = estimate(
+        operations, [[op for g in gs for op in groups[g]] for gs in merged], roofs, assumptions
+    )
+    if measured is not None:
+        graph = measured.applied(graph, clusters)
+    problem = Problem(graph, cluster, [[number[name] for name in names] for names in allowed])
+    found = choose(problem, search=measured is not None)
+    return {g: devices[found[n]] for n, gs in enumerate(merged) for g in gs}
+
+
+def choose(problem: Problem, search: bool = False) -> Assignment:
+    """Return an assignment: the greedy one, improved by a search if asked."""
+    found = greedy(problem)
+    if search:
+        found = improve(problem, found, budget=_SEARCH // (50 + len(problem.group)))
+    return found
+
+
+def model_devices(devices: Sequence[Device], measured: MeasuredCosts | None = None) -> ClusterModel:
+    """Return the model of a session's devices, with their links and the measured ones. Those of one
+    task share its processor.
+    """
+    links = {
+        (a.name, b.name): link for a in devices for b in devices if (link := a.links.get(b.name))
+    }
+    if measured is not None:
+        links.update(measured.links)
+    models = []
+    for device in devices:
+        task = device.name.partition("/device:")[0]
+        limit = device.allocator.limit
+        models.append(DeviceModel(device.name, device.type, task, memory=limit or None, port=task))
+    return ClusterModel(tuple(models), links, Link(1e-4, 1e9))
+
+
+def predict(
+    flow: Dataflow | CostGraph,
+    placed: Mapping[str, str],
+    cluster: ClusterModel,
+    seconds: float | None = None,
+    measured: MeasuredCosts | None = None,
+    clusters: Mapping[str, Sequence[str]] | None = None,
+    roofs: Mapping[str, Roofs] | None = None,
+) -> Timeline:
+    """Predict a split of a step: what happens when, and how long it takes (`makespan`).
+
+    flow: the optimised step, or its costs. placed: the device of each item, by the item's name;
+    items that it does not name go with their group, else to the first device. seconds: how long
+    the whole step was measured to take on one device of speed 1; the estimates are scaled to it.
+    measured, clusters: see MeasuredCosts.applied; they come before the scaling.
+    """
+    graph = flow if isinstance(flow, CostGraph) else estimate_flow(flow, roofs)
+    if measured is not None:
+        graph = measured.applied(graph, clusters)
+    if seconds is not None:
+        graph = calibrate(graph, seconds, cluster.devices[0].type)
+    number = {device.name: n for n, device in enumerate(cluster.devices)}
+    assigned: dict[int, int] = {}
+    for item in graph.items:
+        name = placed.get(item.name)
+        if name is None:
+            continue
+        if name not in number:
+            raise InvalidArgumentError(
+                None, None, f"{item.name} is placed on {name}: no such device"
+            )
+        if assigned.setdefault(item.group, number[name]) != number[name]:
+            raise InvalidArgumentError(
+                None, None, f"{item.name} is placed on {name}, but the rest of its group is not"
+            )
+    assignment = _followed(graph, assigned)
+    return simulate(Problem(graph, cluster), assignment)
+
+
+def _followed(graph: CostGraph, assigned: dict[int, int]) -> Assignment:
+    """Return the device of every group: one that isn't assigned follows its first reader that is,
+    as a feed does.
+    """
+    found = dict(assigned)
+    for output in reversed(graph.outputs):
+        group = graph.items[output.producer].group
+        if group not in found:
+            readers = [graph.items[r].group for r in output.readers]
+            device = next((found[g] for g in readers if g in found), None)
+            if device is not None:
+                found[group] = device
+    return tuple(found.get(g, 0) for g in range(len(graph.groups)))
+
+
+def _with_loops(
+    groups: Sequence[Sequence[Node | Operation]], feasible: Sequence[Sequence[str]]
+) -> tuple[list[list[int]], list[list[str]]]:
+    """Return numbers of groups that are placed together, and the devices that they may be on: the
+    groups of a loop, as long as there is a device for all of them.
+    """
+    merged: list[list[int]] = []
+    allowed: list[list[str]] = []
+    loops: dict[int, int] = {}  # the number in `merged` of a loop, by the id of its context
+    for g, group in enumerate(groups):
+        if not group:
+            raise ValueError(f"group {g} has no operations")
+        loop = next((found for op in group if (found := loop_of(op)) is not None), None)
+        into = None if loop is None else loops.get(id(loop))
+        if into is not None:
+            common = [name for name in allowed[into] if name in feasible[g]]
+            if common:
+                merged[into].append(g)
+                allowed[into] = common
+                continue
+        merged.append([g])
+        allowed.append(list(feasible[g]))
+        if loop is not None and into is None:
+            loops[id(loop)] = len(merged) - 1
+    return merged, allowed
