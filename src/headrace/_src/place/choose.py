@@ -26,9 +26,9 @@ from headrace._src.place.improve import improve
 from headrace._src.place.measured import MeasuredCosts, calibrate
 from headrace._src.place.simulate import Timeline, simulate
 
-__all__ = ["choose", "choose_by_cost", "model_devices", "predict"]
+__all__ = ["choose", "choose_by_cost", "model_devices", "predict", "search_budget"]
 
-_SEARCH = 1_000_000  # how many items the search after measured steps may simulate
+_SEARCH = 300_000  # how many items the search after measured steps may simulate
 
 
 def choose_by_cost(
@@ -69,8 +69,13 @@ def choose(problem: Problem, search: bool = False) -> Assignment:
     """Return an assignment: the greedy one, improved by a search if asked."""
     found = greedy(problem)
     if search:
-        found = improve(problem, found, budget=_SEARCH // (50 + len(problem.group)))
+        found = improve(problem, found, search_budget(problem))
     return found
+
+
+def search_budget(problem: Problem) -> int:
+    """Return how many simulations a search may use: a second or two, at any size."""
+    return _SEARCH // (50 + len(problem.group))
 
 
 def model_devices(devices: Sequence[Device], measured: MeasuredCosts | None = None) -> ClusterModel:
