@@ -92,8 +92,8 @@ def test_the_longest_path_goes_first():
     graph = step([1, 5, 5, 1], [("b", 0, "c")])
     problem = Problem(graph, machines(2))
     where = (0, 0, 1, 0)
-    assert makespan(problem, where, "longest path") == 11
-    assert makespan(problem, where, "arrival") == 12
+    assert makespan(problem, where, order="longest path") == 11
+    assert makespan(problem, where, order="arrival") == 12
 
 
 def test_speed_and_type_decide_what_an_item_takes():

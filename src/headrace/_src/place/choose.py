@@ -46,8 +46,8 @@ def choose_by_cost(
     operations: in an order in which each comes after those that it reads (a loop's back edges
     aside). groups: the operations that must be together; each operation is in one of them.
     feasible: the devices that each group may be on. roofs: by type of device. measured: costs of
-    earlier steps, which replace estimates; with them, a local search improves the choice. clusters:
-    the nodes inside measured clusters (see MeasuredCosts.applied).
+    earlier steps, which replace estimates; with them, the search for a better choice is longer.
+    clusters: the nodes inside measured clusters (see MeasuredCosts.applied).
 
     Operations of one loop stay together where a device can take them all: what crosses devices
     inside a loop would be sent in each iteration.
@@ -65,12 +65,14 @@ def choose_by_cost(
     return {g: devices[found[n]] for n, gs in enumerate(merged) for g in gs}
 
 
-def choose(problem: Problem, search: bool = False) -> Assignment:
-    """Return an assignment: the greedy one, improved by a search if asked."""
-    found = greedy(problem)
-    if search:
-        found = improve(problem, found, search_budget(problem))
-    return found
+def choose(problem: Problem, search: bool = False, clustered: bool = True) -> Assignment:
+    """Return an assignment: the greedy one, improved by a search, which is ten times as long if
+    asked. clustered: the step runs in clusters (see place.coarsen), not operation by operation.
+    """
+    budget = search_budget(problem)
+    return improve(
+        problem, greedy(problem, clustered), budget if search else budget // 10, clustered
+    )
 
 
 def search_budget(problem: Problem) -> int:
@@ -103,13 +105,16 @@ def predict(
     measured: MeasuredCosts | None = None,
     clusters: Mapping[str, Sequence[str]] | None = None,
     roofs: Mapping[str, Roofs] | None = None,
+    clustered: bool = True,
 ) -> Timeline:
     """Predict a split of a step: what happens when, and how long it takes (`makespan`).
 
     flow: the optimised step, or its costs. placed: the device of each item, by the item's name;
     items that it does not name go with their group, else to the first device. seconds: how long
     the whole step was measured to take on one device of speed 1; the estimates are scaled to it.
-    measured, clusters: see MeasuredCosts.applied; they come before the scaling.
+    measured, clusters: see MeasuredCosts.applied; they come before the scaling. clustered: whether
+    it runs in clusters (see place.coarsen) or operation by operation; what a runtime that splits
+    clusters for the sake of overlap needs is between the two.
     """
     graph = flow if isinstance(flow, CostGraph) else estimate_flow(flow, roofs)
     if measured is not None:
@@ -131,7 +136,7 @@ def predict(
                 None, None, f"{item.name} is placed on {name}, but the rest of its group is not"
             )
     assignment = _followed(graph, assigned)
-    return simulate(Problem(graph, cluster), assignment)
+    return simulate(Problem(graph, cluster), assignment, clustered)
 
 
 def _followed(graph: CostGraph, assigned: dict[int, int]) -> Assignment:

@@ -22,6 +22,7 @@ from headrace._src.graph.dataflow import Dataflow, Feed, Node, Value, handle_dat
 from headrace._src.graph.definition import HOST, Effect, Kind
 from headrace._src.graph.operation import Operation, Tensor
 from headrace._src.graph.structured import is_loop, parts_of
+from headrace._src.lowering.rules import Pass, Read
 from headrace._src.lowering.trip_count import trip_count
 from headrace._src.lowering.work import contraction_flops, geometry_flops
 from headrace._src.place.cost_graph import CostGraph, Item, Output
@@ -250,8 +251,11 @@ class _Estimate:
 
     def _moved(self, op: _Op, compiled: bool) -> int:
         """Return the bytes that an operation reads and writes in memory."""
-        if compiled and op.definition.kind is Kind.MOVEMENT and op.definition.effect is Effect.PURE:
+        definition = op.definition
+        if compiled and definition.kind is Kind.MOVEMENT and definition.effect is Effect.PURE:
             return 0  # its readers read in another order
+        if compiled and isinstance(definition.lower, Pass | Read):
+            return 0  # its readers read the variable, or the input, itself
         tensors = {*op._inputs, *op._outputs}
         if compiled:
             tensors = {t for t in tensors if t in self.stored or isinstance(t.op, Feed)}

@@ -21,8 +21,10 @@ from headrace._src.place.simulate import score
 __all__ = ["greedy"]
 
 
-def greedy(problem: Problem) -> Assignment:
-    """Return a good assignment."""
+def greedy(problem: Problem, clustered: bool = False) -> Assignment:
+    """Return a good assignment: of the variants, the best one. clustered: items will run in
+    clusters (see place.coarsen).
+    """
     devices = range(len(problem.cluster.devices))
     together = [tuple(d if d in able else able[0] for able in problem.feasible) for d in devices]
     if len(devices) == 1:
@@ -35,7 +37,7 @@ def greedy(problem: Problem) -> Assignment:
         _Greedy(problem, nothing).run(list(range(len(lengths)))): None,
         _Greedy(problem, _optimistic(problem)).run(by_length): None,
     }
-    return min(tried, key=lambda assignment: score(problem, assignment))
+    return min(tried, key=lambda assignment: score(problem, assignment, clustered))
 
 
 def _mean_link(problem: Problem) -> tuple[float, float]:

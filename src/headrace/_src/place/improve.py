@@ -20,9 +20,13 @@ from headrace._src.place.simulate import critical_items, score
 __all__ = ["improve"]
 
 
-def improve(problem: Problem, assignment: Assignment, budget: int = 1000) -> Assignment:
-    """Return the best assignment that a local search finds with `budget` simulations."""
-    best, reached = assignment, score(problem, assignment)
+def improve(
+    problem: Problem, assignment: Assignment, budget: int = 1000, clustered: bool = False
+) -> Assignment:
+    """Return the best assignment that a local search finds with `budget` simulations. clustered:
+    items will run in clusters (see place.coarsen).
+    """
+    best, reached = assignment, score(problem, assignment, clustered)
     tried = {assignment}
     improved = True
     while improved and budget > 0:
@@ -31,7 +35,7 @@ def improve(problem: Problem, assignment: Assignment, budget: int = 1000) -> Ass
             if candidate in tried:
                 continue
             tried.add(candidate)
-            found = score(problem, candidate)
+            found = score(problem, candidate, clustered)
             budget -= 1
             if found < reached:
                 best, reached, improved = candidate, found, True

@@ -13,12 +13,22 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
+from headrace._src.place.coarsen import coarsen
 from headrace._src.place.cost_graph import Assignment, Problem
 
-__all__ = ["Ran", "Sent", "Timeline", "critical_items", "makespan", "score", "simulate"]
+__all__ = [
+    "Ran",
+    "Score",
+    "Sent",
+    "Timeline",
+    "critical_items",
+    "makespan",
+    "score",
+    "simulate",
+]
 
 Score = tuple[int, float, int]
 Order = Literal["longest path", "arrival"]
@@ -98,19 +108,26 @@ class _Run:
         tuple[int, int, int, float, float, float]
     ]  # output, from, to, ready, start, end
     makespan: float
+    chain: list[tuple[int, int]] = field(default_factory=list)  # see _critical; empty: not known
 
 
-def makespan(problem: Problem, assignment: Assignment, order: Order = "longest path") -> float:
+def makespan(
+    problem: Problem,
+    assignment: Assignment,
+    clustered: bool = False,
+    order: Order = "longest path",
+) -> float:
     """Return the seconds of the step alone."""
-    return _run(problem, assignment, order).makespan
+    run = _clustered if clustered else _run
+    return run(problem, assignment, order).makespan
 
 
-def score(problem: Problem, assignment: Assignment) -> Score:
+def score(problem: Problem, assignment: Assignment, clustered: bool = False) -> Score:
     """Return how good an assignment is, the least being the best: the bytes that exceed devices'
     memory, the seconds of the step, the number of transfers. Seconds are rounded, so that sums in
     another order are equal and the number of transfers decides.
     """
-    run = _run(problem, assignment, "longest path")
+    run = (_clustered if clustered else _run)(problem, assignment, "longest path")
     excess = 0
     if problem.limited:
         devices = problem.cluster.devices
@@ -119,9 +136,16 @@ def score(problem: Problem, assignment: Assignment) -> Score:
     return excess, float(f"{run.makespan:.12g}"), len(run.transfers)
 
 
-def simulate(problem: Problem, assignment: Assignment, order: Order = "longest path") -> Timeline:
-    """Return what happens, and when, if each group runs on its assigned device."""
-    run = _run(problem, assignment, order)
+def simulate(
+    problem: Problem,
+    assignment: Assignment,
+    clustered: bool = False,
+    order: Order = "longest path",
+) -> Timeline:
+    """Return what happens, and when, if each group runs on its assigned device. clustered: items
+    run in clusters (see place.coarsen) instead of one by one.
+    """
+    run = (_clustered if clustered else _run)(problem, assignment, order)
     graph, cluster = problem.graph, problem.cluster
     names = [d.name for d in cluster.devices]
     where = [assignment[g] for g in problem.group]
@@ -156,7 +180,7 @@ def simulate(problem: Problem, assignment: Assignment, order: Order = "longest p
         lanes,
         dict(zip(names, peaks, strict=True)),
         traffic,
-        tuple(_names(problem, _critical(problem, where, run))),
+        tuple(_names(problem, run.chain or _critical(problem, where, run))),
         processors,
     )
 
@@ -258,6 +282,29 @@ def _run(problem: Problem, assignment: Assignment, order: Order) -> _Run:
                     arrived += order == "arrival"
     last = max(ends, default=0.0)
     return _Run(starts, ends, transfers, last)
+
+
+def _clustered(problem: Problem, assignment: Assignment, order: Order) -> _Run:
+    """Simulate the step in clusters; inside a cluster, items run one after the other."""
+    coarse = coarsen(problem.graph, assignment)
+    clusters = problem.with_graph(coarse.graph)
+    run = _run(clusters, coarse.assignment, order)
+    where = [assignment[g] for g in problem.group]
+    starts, ends = [0.0] * len(where), [0.0] * len(where)
+    for n, inside in enumerate(coarse.members):
+        now = run.starts[n]
+        for i in inside:
+            starts[i] = now
+            now += problem.seconds[i][where[i]]
+            ends[i] = now
+        ends[inside[-1]] = run.ends[n]
+    transfers = [(coarse.outputs[t[0]], *t[1:]) for t in run.transfers]
+    chain = []
+    for n, output in _critical(clusters, coarse.assignment, run):
+        chain += [(i, -1) for i in coarse.members[n]]
+        if output >= 0:
+            chain[-1] = (chain[-1][0], coarse.outputs[output])
+    return _Run(starts, ends, transfers, run.makespan, chain)
 
 
 def _peaks(problem: Problem, assignment: Assignment, run: _Run) -> list[int]:

@@ -27,14 +27,16 @@ _BUSY = 0.85  # the share of a step from which a resource is said to limit it
 
 @dataclass(frozen=True)
 class Report:
-    """A placed step: its problem and assignment, the timeline, the seconds on the best single
-    machine, and what the step would take, placed anew, if something was twice as fast.
+    """A placed step: its problem and assignment, the timeline (in compiled clusters), the seconds
+    if each operation could overlap with transfers, the seconds on the best single machine, and what
+    the step would take, placed anew, if something was twice as fast.
     """
 
     step: StepCosts
     problem: Problem
     assignment: Assignment
     timeline: Timeline
+    overlapped: float
     alone: float
     what_if: dict[str, float]
 
@@ -46,7 +48,7 @@ class Report:
             cluster = replace(cluster, links={**cluster.links, **measured.links})
         problem = Problem(step.graph, cluster, step.feasible)
         assignment = choose(problem, search=True)
-        took = makespan(problem, assignment)
+        took = makespan(problem, assignment, clustered=True)
         numbers = range(len(cluster.devices))
         free = Problem(step.graph, cluster)
         single = [a for d in numbers if (a := free.everything_on(d)) is not None]
@@ -54,7 +56,8 @@ class Report:
             step,
             problem,
             assignment,
-            simulate(problem, assignment),
+            simulate(problem, assignment, clustered=True),
+            makespan(problem, assignment),
             min((makespan(free, a) for a in single), default=float("nan")),
             {
                 what: min(took, _anew(Problem(step.graph, changed, step.feasible), assignment))
@@ -91,6 +94,11 @@ class Report:
             f"{seconds_text(took)} on {used} of {len(self.names)} devices, "
             f"{gain:.2f} times as fast."
         )
+        if self.timeline.sent:
+            yield (
+                "Its compiled clusters wait for all their inputs: if each operation could start "
+                f"with its own, it would be {seconds_text(self.overlapped)}."
+            )
         yield self.bottleneck()
         if self.timeline.sent:
             found = ", ".join(f"{what} {seconds_text(s)}" for what, s in self.what_if.items())
@@ -167,6 +175,7 @@ class Report:
             "costs": self.step.origin,
             "notes": list(self.step.notes),
             "seconds": t.makespan,
+            "overlapped_seconds": self.overlapped,
             "one_machine_seconds": self.alone,
             "bottleneck": {"kind": kind, "name": name, "share": share},
             "what_if": self.what_if,
@@ -185,8 +194,8 @@ def _anew(problem: Problem, assignment: Assignment) -> float:
     greedy choices alone might not profit from a better cluster.
     """
     budget = search_budget(problem) // 4
-    found = [improve(problem, a, budget) for a in (assignment, greedy(problem))]
-    return min(makespan(problem, a) for a in found)
+    found = [improve(problem, a, budget, True) for a in (assignment, greedy(problem, True))]
+    return min(makespan(problem, a, clustered=True) for a in found)
 
 
 def _changes(cluster: ClusterModel) -> dict[str, ClusterModel]:
