@@ -110,19 +110,25 @@ class Report:
         if share >= _BUSY:
             what = f"the link {name!r}" if kind == "link" else f"the processor of {name}"
             return f"The bottleneck is {what}: it is busy for {share:.0%} of the step."
-        computing, sending = self._critical()
-        whole = self.timeline.makespan or 1.0
+        computing = self._computing()
+        if computing < 0.5 and self.timeline.sent:
+            lane = max(self.timeline.lanes, key=lambda each: self.timeline.lanes[each])
+            busy = self.timeline.lanes[lane] / self.timeline.makespan
+            return (
+                "The bottleneck is the network: the critical path waits for transfers for "
+                f"{1 - computing:.0%} of the step. The busiest link is {lane!r}, with {busy:.0%}."
+            )
         return (
             f"No device or link is busy throughout: {name} is busiest, with {share:.0%}. The "
-            f"critical path computes for {computing / whole:.0%} of the step, and waits for "
-            f"transfers for {sending / whole:.0%}."
+            f"critical path computes for {computing:.0%} of the step, and waits for transfers for "
+            f"{1 - computing:.0%}."
         )
 
-    def _critical(self) -> tuple[float, float]:
-        """Return the seconds that the critical path computes, and those that it waits."""
+    def _computing(self) -> float:
+        """Return the share of the step in which the critical path computes."""
         on_path = set(self.timeline.critical)
-        computing = sum(r.end - r.start for r in self.timeline.ran if r.item in on_path)
-        return computing, max(0.0, self.timeline.makespan - computing)
+        seconds = sum(r.end - r.start for r in self.timeline.ran if r.item in on_path)
+        return min(1.0, seconds / self.timeline.makespan) if self.timeline.makespan else 1.0
 
     def _device_table(self) -> Table:
         table = _table("device", "operations", "work", "share", "idle", "memory", "of")
