@@ -61,6 +61,19 @@ def test_fused_element_wise_operations_are_free_and_interpreted_ones_are_not():
     assert [each[n] for n in "abc"] == pytest.approx([8.1e-5] * 3)
 
 
+def test_what_only_control_edges_wait_for_is_free_in_compiled_code():
+    """The gradient with respect to the images: tf.gradients lets the filters' gradient wait."""
+    with tf.Graph().as_default():
+        x = tf.placeholder(tf.float32, [4, 8, 8, 3], name="x")
+        w = tf.get_variable("w", [3, 3, 3, 5], use_resource=False)
+        loss = tf.reduce_sum(tf.square(tf.nn.conv2d(x, w, strides=1, padding="SAME")))
+        train = tf.train.GradientDescentOptimizer(0.1).minimize(loss)
+        flow = optimised([], [x], [(4, 8, 8, 3)], [train])
+    found = times(estimate_flow(flow, {"CPU": ROOFS}))
+    assert found["gradients/Conv2D_grad/Conv2DBackpropInput"] == 0.0
+    assert found["gradients/Conv2D_grad/Conv2DBackpropFilter"] > 0.0
+
+
 def test_unknown_sizes_are_assumed():
     with tf.Graph().as_default() as graph:
         x = tf.placeholder(tf.float32, [None, 7], name="x")

@@ -74,7 +74,8 @@ def estimate_flow(
     assumptions: Assumptions | None = None,
 ) -> CostGraph:
     """Return the costs of a step: its nodes, and an item for each feed."""
-    return estimate(flow.nodes, groups_of(flow.nodes), roofs, assumptions, flow.feeds, flow.fetches)
+    wanted = (*flow.fetches, *flow.targets)
+    return estimate(flow.nodes, groups_of(flow.nodes), roofs, assumptions, flow.feeds, wanted)
 
 
 def estimate(
@@ -83,7 +84,7 @@ def estimate(
     roofs: Mapping[str, Roofs] | None = None,
     assumptions: Assumptions | None = None,
     feeds: Sequence[Feed] = (),
-    fetches: Iterable[_Tensor] = (),
+    wanted: Iterable[_Tensor | _Op] | None = None,
 ) -> CostGraph:
     """Return the costs of operations, each after those that it reads.
 
@@ -91,9 +92,11 @@ def estimate(
     groups come last). roofs: by type of device; CPU only, by default. An op runs on those of these
     types for which it has kernels. Constants cost nothing: each device has its own copies. Values
     that a loop's iteration passes back to an earlier operation count as read in the next step.
+    wanted: the step's fetches and targets. Compiled code does not compute what neither they nor
+    effects need; None: any value may be wanted.
     """
     found = _Estimate(roofs or {HOST: Roofs()}, assumptions or Assumptions())
-    found.read(operations, fetches)
+    found.read(operations, None if wanted is None else set(wanted))
     return found.graph(operations, groups or [], feeds)
 
 
@@ -145,25 +148,35 @@ def _is_state(dtype: DType) -> bool:
 
 
 class _Estimate:
-    """The estimate of some operations: which values reach memory, and what each one costs."""
+    """The estimate of some operations: which values reach memory, which operations nothing reads,
+    and what each one costs.
+    """
 
     def __init__(self, roofs: Mapping[str, Roofs], assumptions: Assumptions) -> None:
         self.roofs = roofs
         self.assumptions = assumptions
         self.stored: set[Any] = set()
+        self.unread: set[_Op] = set()
 
-    def read(self, operations: Sequence[_Op], fetches: Iterable[_Tensor]) -> None:
+    def read(self, operations: Sequence[_Op], wanted: set[_Tensor | _Op] | None) -> None:
         """Find the values that reach memory: all but those that compiled element-wise code makes
-        for a single reader that is element-wise or a reduction.
+        for a single reader that is element-wise or a reduction. Find the operations that compiled
+        code leaves out: those that only control edges wait for.
         """
         readers: dict[Any, list[_Op]] = {}
         for op in operations:
             for t in op._inputs:
                 readers.setdefault(t, []).append(op)
-        kept = set(fetches)
-        for op in operations:
-            fused = op.definition.lower is not None and op.definition.kind in _FUSED
-            for t in op._outputs:
+        kept = wanted or set()
+        for op in reversed(operations):
+            definition = op.definition
+            outputs = op._outputs
+            if wanted is not None and definition.effect is Effect.PURE and op not in kept:
+                read = [r for t in outputs for r in readers.get(t, ())]
+                if not kept.intersection(outputs) and self.unread.issuperset(read):
+                    self.unread.add(op)
+            fused = definition.lower is not None and definition.kind in _FUSED
+            for t in outputs:
                 reading = readers.get(t, [])
                 alone = len(reading) == 1 and reading[0].definition.kind in _FUSING
                 if not (fused and alone and reading[0].definition.lower is not None) or t in kept:
@@ -236,6 +249,8 @@ class _Estimate:
             once = [self._part(part, roofs) for part in parts.values()]
             return roofs.node + (iterations * sum(once) if is_loop(op) else max(once))
         compiled = roofs.compiles and op.definition.lower is not None
+        if compiled and op in self.unread:
+            return 0.0
         moved = self._moved(op, compiled)
         speed = roofs.bandwidth * (roofs.cached if moved <= roofs.cache else 1.0)
         flops = self._flops(op)
@@ -246,7 +261,7 @@ class _Estimate:
 
     def _part(self, part: Dataflow, roofs: Roofs) -> float:
         inside = _Estimate(self.roofs, self.assumptions)
-        inside.read(part.nodes, part.fetches)
+        inside.read(part.nodes, {*part.fetches, *part.targets})
         return math.fsum(inside._seconds(n, roofs) for n in part.nodes if n.constant is None)
 
     def _moved(self, op: _Op, compiled: bool) -> int:

@@ -140,7 +140,8 @@ def _costs(
     roofs = Roofs() if speed is None else Roofs(flops=speed[0], bandwidth=speed[1])
     kinds = dict.fromkeys([HOST, *(d.type for d in cluster.devices)], roofs)
     groups = groups_of(flow.nodes)
-    graph = estimate(flow.nodes, groups, kinds, assumptions, flow.feeds, flow.fetches)
+    wanted = (*flow.fetches, *flow.targets)
+    graph = estimate(flow.nodes, groups, kinds, assumptions, flow.feeds, wanted)
     everywhere = tuple(range(len(cluster.devices)))
     feasible = [everywhere] * len(graph.groups)
     unmet: dict[str, None] = {}
