@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headrace._src.place.choose import choose
 from headrace._src.place.coarsen import coarsen
+from headrace._src.place.contract import contract
 from headrace._src.place.greedy import greedy
 from headrace._src.place.improve import improve
 from headrace._src.place.simulate import makespan, score, simulate
@@ -33,6 +35,19 @@ def test_constraints_hold_and_one_device_is_not_better(seed, devices, memory, cl
     better = improve(problem, found, 30, clustered)
     assert problem.allows(better)
     assert score(problem, better, clustered) <= reached
+
+
+@given(SEEDS, st.sampled_from((2, 3)), st.booleans(), st.booleans())
+@settings(max_examples=100, deadline=None)
+def test_the_choice_of_sessions_keeps_the_same_promises(seed, devices, memory, search):
+    problem = problem_of(seed, most=20, devices=devices, memory=memory)
+    joined, into = contract(problem)
+    assert len(into) == len(problem.feasible)
+    assert all(set(joined.feasible[n]) <= set(problem.feasible[g]) for g, n in enumerate(into))
+    found = choose(problem, search)
+    assert problem.allows(found)
+    alone = [a for a in map(problem.everything_on, range(devices)) if a is not None]
+    assert all(score(problem, found, True) <= score(problem, a, True) for a in alone)
 
 
 @given(SEEDS, st.sampled_from((2, 3)), st.booleans())

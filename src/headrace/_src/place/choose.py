@@ -13,6 +13,7 @@ from headrace._src.core.errors import InvalidArgumentError
 from headrace._src.devices.device import Device, Link
 from headrace._src.graph.dataflow import Dataflow, Node
 from headrace._src.graph.operation import Operation
+from headrace._src.place.contract import contract, expanded
 from headrace._src.place.cost_graph import (
     Assignment,
     ClusterModel,
@@ -21,14 +22,15 @@ from headrace._src.place.cost_graph import (
     Problem,
 )
 from headrace._src.place.estimate import Assumptions, Roofs, estimate, estimate_flow, loop_of
-from headrace._src.place.greedy import greedy
+from headrace._src.place.greedy import variants
 from headrace._src.place.improve import improve
 from headrace._src.place.measured import MeasuredCosts, calibrate
-from headrace._src.place.simulate import Timeline, simulate
+from headrace._src.place.simulate import Timeline, score, simulate
 
 __all__ = ["choose", "choose_by_cost", "model_devices", "predict", "search_budget"]
 
 _SEARCH = 300_000  # how many items the search after measured steps may simulate
+_STARTS = 4  # the variants of the greedy placement that it begins with
 
 
 def choose_by_cost(
@@ -66,13 +68,20 @@ def choose_by_cost(
 
 
 def choose(problem: Problem, search: bool = False, clustered: bool = True) -> Assignment:
-    """Return an assignment: the greedy one, improved by a search, which is ten times as long if
-    asked. clustered: the step runs in clusters (see place.coarsen), not operation by operation.
+    """Return an assignment: a greedy one, improved by a search, which is ten times as long if
+    asked. Both work on joined groups first (see place.contract), then on single ones. clustered:
+    the step runs in clusters (see place.coarsen), not operation by operation.
     """
-    budget = search_budget(problem)
-    return improve(
-        problem, greedy(problem, clustered), budget if search else budget // 10, clustered
-    )
+    budget = search_budget(problem) if search else search_budget(problem) // 10
+    joined, into = contract(problem)
+    starts = variants(joined, clustered)[: min(_STARTS, 1 + budget // _STARTS)]
+    share = budget // (2 * len(starts))
+    found = [expanded(improve(joined, start, share, clustered), into) for start in starts]
+    if search:
+        found += variants(problem, clustered)
+    if len(found) > 1:
+        found.sort(key=lambda assignment: score(problem, assignment, clustered))
+    return improve(problem, found[0], budget // 2, clustered)
 
 
 def search_budget(problem: Problem) -> int:

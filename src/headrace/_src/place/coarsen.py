@@ -3,8 +3,9 @@ step with one item per cluster.
 
 A compiled cluster waits for all its inputs and gives all its outputs at its end, so a step that is
 split into clusters overlaps less than its single operations could. Items are in one cluster if they
-are on one device and behind equally many transfers: then no cluster waits for itself, whatever goes
-back and forth between devices. Sources that cost nothing (feeds, variables and their values) are
+are on one device, behind equally many transfers and before equally many: then no cluster waits for
+itself, whatever goes back and forth between devices, and what others wait for is not in one cluster
+with what they do not wait for. Sources that cost nothing (feeds, variables and their values) are
 there before any cluster runs, and stay apart.
 """
 
@@ -33,15 +34,22 @@ class Coarse:
 def coarsen(graph: CostGraph, assignment: Assignment) -> Coarse:
     """Return the step in clusters, each in a group of its own and named by its first item."""
     where = [assignment[item.group] for item in graph.items]
-    depth = [0] * len(where)
-    for output in sorted(graph.outputs, key=lambda o: o.producer):
-        a, before = where[output.producer], depth[output.producer]
+    behind, before = [0] * len(where), [0] * len(where)  # the most transfers on a path
+    edges = sorted(graph.outputs, key=lambda o: o.producer)
+    for output in edges:
+        a, passed = where[output.producer], behind[output.producer]
         for reader in output.readers:
-            least = before + (where[reader] != a)
-            if least > depth[reader]:
-                depth[reader] = least
+            behind[reader] = max(behind[reader], passed + (where[reader] != a))
+    for output in reversed(edges):
+        i = output.producer
+        for reader in output.readers:
+            before[i] = max(before[i], before[reader] + (where[reader] != where[i]))
     free = _free_sources(graph)
-    key = [(depth[i], not free[i], where[i], i if free[i] else 0) for i in range(len(graph.items))]
+    # Along an edge, `behind` never falls and `before` never rises: an order for the clusters.
+    key = [
+        (behind[i] - before[i], behind[i], not free[i], where[i], i if free[i] else 0)
+        for i in range(len(graph.items))
+    ]
     keys = sorted(set(key))
     number = {each: n for n, each in enumerate(keys)}
     cluster = [number[each] for each in key]
@@ -58,7 +66,7 @@ def coarsen(graph: CostGraph, assignment: Assignment) -> Coarse:
             numbers.append(n)
     return Coarse(
         CostGraph.apart(items, outputs),
-        tuple(device for _, _, device, _ in keys),
+        tuple(device for *_, device, _ in keys),
         tuple(map(tuple, members)),
         tuple(numbers),
     )

@@ -26,6 +26,8 @@ def improve(
     """Return the best assignment that a local search finds with `budget` simulations. clustered:
     items will run in clusters (see place.coarsen).
     """
+    if budget <= 0:
+        return assignment
     best, reached = assignment, score(problem, assignment, clustered)
     tried = {assignment}
     improved = True

@@ -68,7 +68,8 @@ def script_step(
         raise
     found = _costs(", ".join(step.names), flows[0], speed, cluster)
     if step.runs < _ENOUGH:
-        note = f"the step ran {step.runs} times only: its time is estimated, not measured"
+        often = "once" if step.runs == 1 else f"{step.runs} times"
+        note = f"the step ran {often}: its time is estimated, not measured ({_ENOUGH} runs suffice)"
         return replace(found, notes=(*found.notes, note), ending=ending)
     return replace(
         found,
