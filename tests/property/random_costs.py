@@ -9,8 +9,8 @@ from headrace._src.devices.device import Link
 from headrace._src.place.cost_graph import (
     ClusterModel,
     CostGraph,
+    CostItem,
     DeviceModel,
-    Item,
     Output,
     Problem,
 )
@@ -33,7 +33,7 @@ def random_problem(rng, most=12, devices=2, memory=False):
         types = {"CPU": seconds}
         if rng.random() < 0.8:
             types["XLA"] = seconds * rng.uniform(0.2, 2.0)
-        items.append(Item(f"n{i}", types, group, rng.choice((0, 0, 10**6))))
+        items.append(CostItem(f"n{i}", types, group, rng.choice((0, 0, 10**6))))
     outputs = [
         Output(f"n{i}:0", i, rng.choice((0, rng.randrange(1, 10**6))), tuple(read))
         for i, read in enumerate(readers)

@@ -8,7 +8,7 @@ import pytest
 import headrace as tf
 from headrace._src.core import proto
 from headrace._src.devices.device import Link
-from headrace._src.place.cost_graph import CostGraph, Item
+from headrace._src.place.cost_graph import CostGraph, CostItem
 from headrace._src.place.measured import (
     Measured,
     MeasuredCosts,
@@ -19,7 +19,9 @@ from headrace._src.place.measured import (
 
 
 def graph_of(**seconds):
-    return CostGraph.apart([Item(n, {"CPU": s}, i) for i, (n, s) in enumerate(seconds.items())], [])
+    return CostGraph.apart(
+        [CostItem(n, {"CPU": s}, i) for i, (n, s) in enumerate(seconds.items())], []
+    )
 
 
 def test_steps_are_joined():

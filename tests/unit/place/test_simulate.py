@@ -9,8 +9,8 @@ from headrace._src.devices.device import Link
 from headrace._src.place.cost_graph import (
     ClusterModel,
     CostGraph,
+    CostItem,
     DeviceModel,
-    Item,
     Output,
     Problem,
 )
@@ -30,7 +30,7 @@ def step(seconds, edges, together=(), state=()):
     numbers = {g: n for n, g in enumerate(dict.fromkeys(group.values()))}
     held = dict(state)
     items = [
-        Item(letters[i], {"CPU": float(s)}, numbers[group[i]], held.get(letters[i], 0))
+        CostItem(letters[i], {"CPU": float(s)}, numbers[group[i]], held.get(letters[i], 0))
         for i, s in enumerate(seconds)
     ]
     outputs = [
@@ -99,7 +99,7 @@ def test_the_longest_path_goes_first():
 def test_speed_and_type_decide_what_an_item_takes():
     devices = (DeviceModel("cpu", speed=2.0), DeviceModel("xla", "XLA"))
     graph = CostGraph.apart(
-        [Item("a", {"CPU": 4.0, "XLA": 1.0}, 0), Item("b", {"CPU": 4.0}, 1)], []
+        [CostItem("a", {"CPU": 4.0, "XLA": 1.0}, 0), CostItem("b", {"CPU": 4.0}, 1)], []
     )
     problem = Problem(graph, ClusterModel(devices, network=NETWORK))
     assert problem.seconds == [[2.0, 1.0], [2.0, math.inf]]

@@ -1,5 +1,5 @@
 """Choose devices by cost, and predict what a choice costs. In: operations or a Dataflow, and
-devices. Out: a device per group, or a Timeline.
+devices. Out: a device per group, or a SimulatedStep.
 
 `choose_by_cost` is what a session asks when it places its graph by cost. `predict` answers what a
 given split of a step would take, from measurements of the whole step on one device.
@@ -25,7 +25,7 @@ from headrace._src.place.estimate import Assumptions, Roofs, estimate, estimate_
 from headrace._src.place.greedy import variants
 from headrace._src.place.improve import improve
 from headrace._src.place.measured import MeasuredCosts, calibrate
-from headrace._src.place.simulate import Timeline, score, simulate
+from headrace._src.place.simulate import SimulatedStep, score, simulate
 
 __all__ = ["choose", "choose_by_cost", "model_devices", "predict", "search_budget"]
 
@@ -115,7 +115,7 @@ def predict(
     clusters: Mapping[str, Sequence[str]] | None = None,
     roofs: Mapping[str, Roofs] | None = None,
     clustered: bool = True,
-) -> Timeline:
+) -> SimulatedStep:
     """Predict a split of a step: what happens when, and how long it takes (`makespan`).
 
     flow: the optimised step, or its costs. placed: the device of each item, by the item's name;

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from headrace._src.place.cost_graph import Assignment, CostGraph, Item, Output
+from headrace._src.place.cost_graph import Assignment, CostGraph, CostItem, Output
 
 __all__ = ["Coarse", "coarsen"]
 
@@ -82,11 +82,11 @@ def _free_sources(graph: CostGraph) -> list[bool]:
     return free
 
 
-def _joined(number: int, members: list[Item]) -> Item:
+def _joined(number: int, members: list[CostItem]) -> CostItem:
     types = set.intersection(*(set(item.seconds) for item in members))
     seconds = {t: math.fsum(item.seconds[t] for item in members) for t in sorted(types)}
     kinds: dict[str, float] = {}
     for item in members:
         kinds[item.kind] = kinds.get(item.kind, 0.0) + max(item.seconds.values(), default=0.0)
     kind = max(kinds, key=lambda k: kinds[k])
-    return Item(members[0].name, seconds, number, sum(item.state for item in members), kind)
+    return CostItem(members[0].name, seconds, number, sum(item.state for item in members), kind)

@@ -19,13 +19,21 @@ from functools import cached_property
 from headrace._src.core.errors import InvalidArgumentError
 from headrace._src.devices.device import BY_REFERENCE, Link
 
-__all__ = ["Assignment", "ClusterModel", "CostGraph", "DeviceModel", "Item", "Output", "Problem"]
+__all__ = [
+    "Assignment",
+    "ClusterModel",
+    "CostGraph",
+    "DeviceModel",
+    "CostItem",
+    "Output",
+    "Problem",
+]
 
 Assignment = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class CostItem:
     """Work that runs without interruption on one device.
 
     seconds: by the type of device, on one of speed 1; it can't run on other types. group: the
@@ -64,7 +72,7 @@ class CostGraph:
     of items that are placed together.
     """
 
-    items: tuple[Item, ...]
+    items: tuple[CostItem, ...]
     outputs: tuple[Output, ...]
     groups: tuple[str, ...]
 
@@ -77,7 +85,7 @@ class CostGraph:
             raise ValueError(f"the groups of items must be numbers below {len(self.groups)}")
 
     @staticmethod
-    def apart(items: Sequence[Item], outputs: Sequence[Output]) -> CostGraph:
+    def apart(items: Sequence[CostItem], outputs: Sequence[Output]) -> CostGraph:
         """Return a graph whose groups are named by their first items."""
         names = ["" for _ in range(1 + max((item.group for item in items), default=-1))]
         for item in reversed(items):

@@ -25,7 +25,7 @@ from headrace._src.graph.structured import is_loop, parts_of
 from headrace._src.lowering.rules import Pass, Read
 from headrace._src.lowering.trip_count import trip_count
 from headrace._src.lowering.work import contraction_flops, geometry_flops
-from headrace._src.place.cost_graph import CostGraph, Item, Output
+from headrace._src.place.cost_graph import CostGraph, CostItem, Output
 
 __all__ = ["Assumptions", "Roofs", "estimate", "estimate_flow", "groups_of", "loop_of"]
 
@@ -190,7 +190,7 @@ class _Estimate:
     ) -> CostGraph:
         number = {op: n for n, group in enumerate(groups) for op in group}
         names = [group[0].name if group else "" for group in groups]
-        items: list[Item] = []
+        items: list[CostItem] = []
         made: dict[Any, int] = {}
         for op in operations:
             if op not in number:
@@ -198,7 +198,7 @@ class _Estimate:
                 names.append(op.name)
         for feed in feeds:
             items.append(
-                Item(feed.value.name, dict.fromkeys(self.roofs, 0.0), len(names), 0, "feed")
+                CostItem(feed.value.name, dict.fromkeys(self.roofs, 0.0), len(names), 0, "feed")
             )
             made[feed.value] = len(items) - 1
             names.append(feed.value.name)
@@ -225,7 +225,7 @@ class _Estimate:
         outputs.sort(key=lambda o: o.producer)
         return CostGraph(tuple(items), tuple(outputs), tuple(names))
 
-    def _item(self, op: _Op, group: int) -> Item:
+    def _item(self, op: _Op, group: int) -> CostItem:
         definition = op.definition
         looped = isinstance(op, Operation) and loop_of(op) is not None
         times = self.assumptions.iterations if looped else 1
@@ -236,7 +236,7 @@ class _Estimate:
         }
         state = self._state(op)
         kind = "state" if state else "loop" if is_loop(op) else definition.kind.value
-        return Item(op.name, seconds, group, state, kind)
+        return CostItem(op.name, seconds, group, state, kind)
 
     def _seconds(self, op: _Op, roofs: Roofs) -> float:
         """Return how long an operation takes on a device of these roofs."""

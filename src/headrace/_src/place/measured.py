@@ -19,7 +19,7 @@ from typing import Any
 from headrace._src.core.device_names import DeviceSpec
 from headrace._src.core.errors import DataLossError, InvalidArgumentError
 from headrace._src.devices.device import Link
-from headrace._src.place.cost_graph import CostGraph, Item
+from headrace._src.place.cost_graph import CostGraph, CostItem
 
 __all__ = ["Measured", "MeasuredCosts", "calibrate", "fingerprint", "fit_link"]
 
@@ -103,7 +103,7 @@ class MeasuredCosts:
                 for device_type, seconds in item.seconds.items():
                     sums.setdefault((device_type, cluster), []).append(seconds)
 
-        def measured(item: Item, device_type: str, estimated: float) -> float:
+        def measured(item: CostItem, device_type: str, estimated: float) -> float:
             cluster = inside.get(item.name)
             found = self.seconds(device_type, item.name if cluster is None else cluster)
             if found is None or cluster is None:

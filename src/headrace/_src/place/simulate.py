@@ -1,4 +1,4 @@
-"""Simulate a step. In: a Problem and an assignment. Out: a Timeline.
+"""Simulate a step. In: a Problem and an assignment. Out: a SimulatedStep.
 
 Each processor runs one item at a time. A tensor is sent once to each device that reads it, as soon
 as it is there and its lanes are free; transfers that wait for one lane are served in the order in
@@ -23,7 +23,7 @@ __all__ = [
     "Ran",
     "Score",
     "Sent",
-    "Timeline",
+    "SimulatedStep",
     "critical_items",
     "makespan",
     "score",
@@ -60,7 +60,7 @@ class Sent:
 
 
 @dataclass(frozen=True)
-class Timeline:
+class SimulatedStep:
     """A simulated step.
 
     busy: seconds of work by device. lanes: seconds of transfers by lane. memory: the peak of each
@@ -141,7 +141,7 @@ def simulate(
     assignment: Assignment,
     clustered: bool = False,
     order: Order = "longest path",
-) -> Timeline:
+) -> SimulatedStep:
     """Return what happens, and when, if each group runs on its assigned device. clustered: items
     run in clusters (see place.coarsen) instead of one by one.
     """
@@ -172,7 +172,7 @@ def simulate(
         busy[names[device]] += seconds
         processors[problem.processors[problem.processor[device]]] += seconds
     peaks = _peaks(problem, assignment, run)
-    return Timeline(
+    return SimulatedStep(
         run.makespan,
         ran,
         tuple(sent),

@@ -36,7 +36,7 @@ _OUT = click.Path(dir_okay=False, path_type=Path)
     metavar="GFLOPS,GBS",
     help="The speed of one machine, in GF/s and GB/s, instead of measuring this one.",
 )
-@click.option("--html", type=_OUT, help="Draw the timeline on an HTML page.")
+@click.option("--html", type=_OUT, help="Draw the timeline on an HTML page (or in an .svg file).")
 @click.option("--json", "as_json", type=_OUT, help="Write everything as JSON.")
 @click.argument("model", type=_FILE)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
@@ -54,7 +54,7 @@ def command(
 
     MODEL is a script, which is run as `headrace explain` runs it, with ARGUMENTS, or a graph (a
     GraphDef, .pb or .pbtxt), of which --fetch names the outputs. Of a script's steps, the one that
-    took the most time is placed, or the one that --fetch names; its own time calibrates the costs.
+    ran most often is placed, or the one that --fetch names; its own time calibrates the costs.
     """
     from headrace._src.cli.place.placed_step import graph_step, script_step
     from headrace._src.core.errors import OpError
@@ -111,13 +111,16 @@ def _show(
 ) -> None:
     """Place the step and print, draw and write what was asked for."""
     from rich.console import Console
+    from rich.measure import Measurement
 
     from headrace._src.cli.place.report import Report
 
     report = Report.of(found, cluster, measured)
     console = Console(soft_wrap=True)
     for part in report.parts():
-        console.print(part)
+        # Tables may be wider than the terminal: names are never truncated.
+        width = Measurement.get(console, console.options.update(width=10_000), part).maximum
+        console.print(part, width=max(1, width), markup=False, highlight=False)
     written: dict[str, Any] = {}
     if files["save_costs"] is not None:
         report.costs().save(files["save_costs"])
@@ -127,9 +130,10 @@ def _show(
         files["as_json"].write_text(text, encoding="utf-8")
         written["the prediction"] = files["as_json"]
     if files["html"] is not None:
-        from headrace._src.cli.place.timeline_page import page
+        from headrace._src.cli.place.timeline_page import page, svg
 
-        files["html"].write_text(page(report), encoding="utf-8")
+        drawn = svg(report) if files["html"].suffix == ".svg" else page(report)
+        files["html"].write_text(drawn, encoding="utf-8")
         written["a drawing of the timeline"] = files["html"]
     for what, path in written.items():
         click.echo(f"{path}: {what}", file=sys.stdout)

@@ -53,10 +53,14 @@ def script_step(
     speed: tuple[float, float] | None,
     cluster: ClusterModel,
 ) -> StepCosts:
-    """Run a script and return its longest step, or the one that gives `fetch`."""
+    """Run a script and return the step that ran most often (the longest of them), or the longest
+    one that gives `fetch`.
+    """
     capture, ending = run_watched(script, arguments, steps)
     try:
-        step = choose_step(capture.steps, fetch)
+        often = max((step.runs for step in capture.steps), default=0)
+        known = capture.steps if fetch else [s for s in capture.steps if s.runs == often]
+        step = choose_step(known, fetch)
         flows = [v.flow for v in step.variants.values() if not v.is_loop and v.flow is not None]
         if not flows:
             raise click.ClickException(

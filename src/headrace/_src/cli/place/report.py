@@ -18,7 +18,7 @@ from headrace._src.place.cost_graph import Assignment, ClusterModel, Problem
 from headrace._src.place.greedy import greedy
 from headrace._src.place.improve import improve
 from headrace._src.place.measured import Measured, MeasuredCosts
-from headrace._src.place.simulate import Timeline, makespan, simulate
+from headrace._src.place.simulate import SimulatedStep, makespan, simulate
 
 __all__ = ["Report", "bytes_text", "seconds_text", "short_name"]
 
@@ -35,7 +35,7 @@ class Report:
     step: StepCosts
     problem: Problem
     assignment: Assignment
-    timeline: Timeline
+    timeline: SimulatedStep
     overlapped: float
     alone: float
     what_if: dict[str, float]
@@ -94,10 +94,10 @@ class Report:
             f"{seconds_text(took)} on {used} of {len(self.names)} devices, "
             f"{gain:.2f} times as fast."
         )
-        if self.timeline.sent:
+        if self.overlapped < 0.98 * took:
             yield (
                 "Its compiled clusters wait for all their inputs: if each operation could start "
-                f"with its own, it would be {seconds_text(self.overlapped)}."
+                f"with its own, it would take {seconds_text(self.overlapped)}."
             )
         yield self.bottleneck()
         if self.timeline.sent:

@@ -86,7 +86,7 @@ def page(report: Report) -> str:
     """Return the page."""
     title = escape(f"{report.step.title}: {seconds_text(report.timeline.makespan)}")
     lines = "".join(f"<p>{escape(line)}</p>" for line in report.sentences())
-    notes = "".join(f"<p class=note>{escape(note)}</p>" for note in report.step.notes)
+    notes = "".join(f"<p class=note>{escape(note.capitalize())}.</p>" for note in report.step.notes)
     return f"""<!doctype html>
 <html lang="en">
 <head>
