@@ -120,6 +120,16 @@ def test_a_slow_network_is_the_bottleneck(place, graph_file):
     assert "Placed anew, the step would take: with twice the bandwidth" in result.stdout
 
 
+def test_a_step_that_is_not_worth_a_split_stays_on_one_device(place, tmp_path, graph_file):
+    graph_file.write_text(graph_file.read_text().replace("/job:worker/task:1", ""))
+    slow = CLUSTER.replace("100 GB/s", "1 MB/s")
+    result = place(graph_file, "--fetch", "y", "--json", tmp_path / "out.json", cluster=slow)
+    assert re.search(
+        r"On one device the step takes \S+ us; no split of it was found", result.stdout
+    )
+    assert len(set(json.loads((tmp_path / "out.json").read_text())["placement"].values())) == 1
+
+
 def test_costs_are_saved_and_used(place, tmp_path, graph_file):
     costs, first, second = (tmp_path / name for name in ("costs.json", "1.json", "2.json"))
     assert place(graph_file, "--fetch", "y", "--save-costs", costs, "--json", first).exit_code == 0

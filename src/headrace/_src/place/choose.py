@@ -30,6 +30,7 @@ from headrace._src.place.simulate import SimulatedStep, score, simulate
 __all__ = ["choose", "choose_by_cost", "model_devices", "predict", "search_budget"]
 
 _SEARCH = 300_000  # how many items the search after measured steps may simulate
+_WORTH = 0.95  # of the time on one device: a split must take less
 _STARTS = 4  # the variants of the greedy placement that it begins with
 
 
@@ -81,7 +82,25 @@ def choose(problem: Problem, search: bool = False, clustered: bool = True) -> As
         found += variants(problem, clustered)
     if len(found) > 1:
         found.sort(key=lambda assignment: score(problem, assignment, clustered))
-    return improve(problem, found[0], budget // 2, clustered)
+    return _worthwhile(problem, improve(problem, found[0], budget // 2, clustered), clustered)
+
+
+def _worthwhile(problem: Problem, found: Assignment, clustered: bool) -> Assignment:
+    """Return an assignment, or everything on one device if that takes hardly longer: the model is
+    not so exact that a small gain would be certain, and one device needs no transfers.
+    """
+    if len(set(found)) == 1:
+        return found
+    devices = range(len(problem.cluster.devices))
+    alone = [d for d in devices if all(d in able for able in problem.feasible)]
+    if not alone:
+        return found
+    quickest = min(alone, key=lambda d: sum(seconds[d] for seconds in problem.seconds))
+    single = (quickest,) * len(found)
+    (excess, seconds, _), (least, other, _) = (
+        score(problem, assignment, clustered) for assignment in (found, single)
+    )
+    return single if least <= excess and other * _WORTH <= seconds else found
 
 
 def search_budget(problem: Problem) -> int:

@@ -286,6 +286,8 @@ def _run(problem: Problem, assignment: Assignment, order: Order) -> _Run:
 
 def _clustered(problem: Problem, assignment: Assignment, order: Order) -> _Run:
     """Simulate the step in clusters; inside a cluster, items run one after the other."""
+    if len(set(assignment)) == 1:  # nothing waits for a transfer, so clusters change nothing
+        return _run(problem, assignment, order)
     coarse = coarsen(problem.graph, assignment)
     clusters = problem.with_graph(coarse.graph)
     run = _run(clusters, coarse.assignment, order)

@@ -89,6 +89,12 @@ class Report:
         took = self.timeline.makespan
         used = sum(seconds > 0 for seconds in self.timeline.busy.values())
         gain = self.alone / took if took else 1.0
+        if used <= 1:
+            yield (
+                f"On one device the step takes {seconds_text(took)}; no split of it was found that "
+                "would be clearly faster."
+            )
+            return
         yield (
             f"One machine takes {seconds_text(self.alone)}; this placement takes "
             f"{seconds_text(took)} on {used} of {len(self.names)} devices, "
