@@ -115,14 +115,15 @@ def test_the_mean_gap_to_the_optimum_is_small(devices, most, count):
 @given(SEEDS, st.sampled_from((2, 3)))
 @settings(max_examples=300, deadline=None)
 def test_clusters_hold_the_same_work(seed, devices):
-    """The coarse graph is a graph (its constructor checks the order), and nothing is lost."""
+    """Each cluster is on one device and comes after those that it reads, and nothing is lost."""
     rng = random.Random(seed)
     problem = random_problem(rng, most=30, devices=devices)
     assignment = tuple(rng.choice(able) for able in problem.feasible)
-    coarse = coarsen(problem.graph, assignment)
-    assert sorted(i for inside in coarse.members for i in inside) == list(range(len(problem.group)))
-    for inside, device in zip(coarse.members, coarse.assignment, strict=True):
+    step = coarsen(problem, assignment)
+    assert sorted(i for inside in step.members for i in inside) == list(range(len(problem.group)))
+    for inside, device in zip(step.members, step.where, strict=True):
         assert {assignment[problem.group[i]] for i in inside} == {device}
-    assert len(coarse.members) <= len(problem.group)
+    for producer, readers in zip(step.producer, step.readers, strict=True):
+        assert all(producer < reader for reader in readers)
     sent = simulate(problem, assignment, clustered=True).traffic
     assert sent == simulate(problem, assignment).traffic

@@ -25,12 +25,13 @@ from headrace._src.place.estimate import Assumptions, Roofs, estimate, estimate_
 from headrace._src.place.greedy import variants
 from headrace._src.place.improve import improve
 from headrace._src.place.measured import MeasuredCosts, calibrate
-from headrace._src.place.simulate import SimulatedStep, score, simulate
+from headrace._src.place.simulate import Score, SimulatedStep, score, simulate
 
 __all__ = ["choose", "choose_by_cost", "model_devices", "predict", "search_budget"]
 
 _SEARCH = 300_000  # how many items the search after measured steps may simulate
 _WORTH = 0.95  # of the time on one device: a split must take less
+_STRENGTHS = (1.0, 4.0)  # of joining groups
 _STARTS = 4  # the variants of the greedy placement that it begins with
 
 
@@ -74,15 +75,19 @@ def choose(problem: Problem, search: bool = False, clustered: bool = True) -> As
     the step runs in clusters (see place.coarsen), not operation by operation.
     """
     budget = search_budget(problem) if search else search_budget(problem) // 10
-    joined, into = contract(problem)
-    starts = variants(joined, clustered)[: min(_STARTS, 1 + budget // _STARTS)]
+    found: list[tuple[Score, Assignment, Problem, list[int]]] = []
+    for strength in _STRENGTHS:
+        joined, into = contract(problem, strength)
+        found += [(*scored, joined, into) for scored in variants(joined, clustered)]
+    found.sort(key=lambda start: start[0])
+    starts = found[: min(_STARTS, 1 + budget // _STARTS)]
     share = budget // (2 * len(starts))
-    found = [expanded(improve(joined, start, share, clustered), into) for start in starts]
-    if search:
-        found += variants(problem, clustered)
-    if len(found) > 1:
-        found.sort(key=lambda assignment: score(problem, assignment, clustered))
-    return _worthwhile(problem, improve(problem, found[0], budget // 2, clustered), clustered)
+    ends = [
+        expanded(improve(joined, assignment, share, clustered), into)
+        for _, assignment, joined, into in starts
+    ]
+    best = min(ends, key=lambda a: score(problem, a, clustered)) if len(ends) > 1 else ends[0]
+    return _worthwhile(problem, improve(problem, best, budget // 2, clustered), clustered)
 
 
 def _worthwhile(problem: Problem, found: Assignment, clustered: bool) -> Assignment:

@@ -1,92 +1,130 @@
-"""Join the items that would be compiled together. In: a CostGraph and an assignment. Out: the same
-step with one item per cluster.
+"""Join the items that would be compiled together. In: a Problem and an assignment. Out: the step on
+its devices, with one item per cluster.
 
 A compiled cluster waits for all its inputs and gives all its outputs at its end, so a step that is
 split into clusters overlaps less than its single operations could. Items are in one cluster if they
-are on one device, behind equally many transfers and before equally many: then no cluster waits for
-itself, whatever goes back and forth between devices, and what others wait for is not in one cluster
-with what they do not wait for. Sources that cost nothing (feeds, variables and their values) are
-there before any cluster runs, and stay apart.
+are connected, on one device, behind equally many transfers and before equally many: then no cluster
+waits for itself, whatever goes back and forth between devices, and what others wait for is not in
+one cluster with what they do not wait for. Sources that cost nothing (feeds, variables and their
+values) are there before any cluster runs, and stay apart.
 """
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from headrace._src.place.cost_graph import Assignment, CostGraph, CostItem, Output
+from headrace._src.place.cost_graph import Assignment, Problem
 
-__all__ = ["Coarse", "coarsen"]
+__all__ = ["PlacedStep", "coarsen", "one_by_one"]
 
 
-@dataclass(frozen=True)
-class Coarse:
-    """A step in clusters: its graph, the device of each cluster, the items in each cluster, and for
-    each output the number that it had before.
+@dataclass(frozen=True, slots=True)
+class PlacedStep:
+    """A step on its devices, as the simulator runs it: tables by the number of an item or of an
+    output.
+
+    where, seconds: of each item. makes, reads: the outputs that it makes, those that it reads.
+    producer, readers, size: of each output. members: the items of the CostGraph that each item
+    stands for. outputs: the number that each output has there.
     """
 
-    graph: CostGraph
-    assignment: Assignment
-    members: tuple[tuple[int, ...], ...]
-    outputs: tuple[int, ...]
+    where: Sequence[int]
+    seconds: Sequence[float]
+    makes: Sequence[Sequence[int]]
+    reads: Sequence[Sequence[int]]
+    producer: Sequence[int]
+    readers: Sequence[Sequence[int]]
+    size: Sequence[int]
+    members: Sequence[Sequence[int]]
+    outputs: Sequence[int]
 
 
-def coarsen(graph: CostGraph, assignment: Assignment) -> Coarse:
-    """Return the step in clusters, each in a group of its own and named by its first item."""
-    where = [assignment[item.group] for item in graph.items]
-    behind, before = [0] * len(where), [0] * len(where)  # the most transfers on a path
-    edges = sorted(graph.outputs, key=lambda o: o.producer)
-    for output in edges:
-        a, passed = where[output.producer], behind[output.producer]
-        for reader in output.readers:
-            behind[reader] = max(behind[reader], passed + (where[reader] != a))
-    for output in reversed(edges):
-        i = output.producer
-        for reader in output.readers:
-            before[i] = max(before[i], before[reader] + (where[reader] != where[i]))
-    free = _free_sources(graph)
-    # Along an edge, `behind` never falls and `before` never rises: an order for the clusters.
-    key = [
-        (behind[i] - before[i], behind[i], not free[i], where[i], i if free[i] else 0)
-        for i in range(len(graph.items))
-    ]
-    keys = sorted(set(key))
-    number = {each: n for n, each in enumerate(keys)}
-    cluster = [number[each] for each in key]
-    members: list[list[int]] = [[] for _ in keys]
-    for item, n in enumerate(cluster):
-        members[n].append(item)
-    items = [_joined(n, [graph.items[i] for i in inside]) for n, inside in enumerate(members)]
-    outputs, numbers = [], []
-    for n, output in enumerate(graph.outputs):
-        producer = cluster[output.producer]
-        readers = {cluster[r] for r in output.readers} - {producer}
-        if readers:
-            outputs.append(Output(output.name, producer, output.size, tuple(sorted(readers))))
-            numbers.append(n)
-    return Coarse(
-        CostGraph.apart(items, outputs),
-        tuple(device for *_, device, _ in keys),
-        tuple(map(tuple, members)),
-        tuple(numbers),
+def one_by_one(problem: Problem, assignment: Assignment) -> PlacedStep:
+    """Return the step with its items as they are."""
+    where = [assignment[g] for g in problem.group]
+    return PlacedStep(
+        where,
+        [seconds[device] for seconds, device in zip(problem.seconds, where, strict=True)],
+        problem.makes,
+        problem.reads,
+        problem.producer,
+        problem.readers,
+        problem.size,
+        [(i,) for i in range(len(where))],
+        range(len(problem.size)),
     )
 
 
-def _free_sources(graph: CostGraph) -> list[bool]:
-    """Return for each item whether neither it nor anything that it reads costs anything."""
-    free = [not any(item.seconds.values()) for item in graph.items]
-    for output in sorted(graph.outputs, key=lambda o: o.producer):
-        if not free[output.producer]:
-            for reader in output.readers:
-                free[reader] = False
-    return free
+def coarsen(problem: Problem, assignment: Assignment) -> PlacedStep:
+    """Return the step in clusters."""
+    fine = one_by_one(problem, assignment)
+    if len(set(assignment)) == 1:  # nothing waits for a transfer, so clusters change nothing
+        return fine
+    cluster, count = _clusters(fine)
+    members: list[list[int]] = [[] for _ in range(count)]
+    for item, n in enumerate(cluster):
+        members[n].append(item)
+    makes: list[list[int]] = [[] for _ in members]
+    reads: list[list[int]] = [[] for _ in members]
+    producers, readers, sizes, outputs = [], [], [], []
+    for output, producer in enumerate(fine.producer):
+        n = cluster[producer]
+        reading = {cluster[r] for r in fine.readers[output]}
+        reading.discard(n)
+        if reading:
+            number = len(outputs)
+            makes[n].append(number)
+            for reader in reading:
+                reads[reader].append(number)
+            producers.append(n)
+            readers.append(sorted(reading))
+            sizes.append(fine.size[output])
+            outputs.append(output)
+    where = [fine.where[inside[0]] for inside in members]
+    seconds = [sum([fine.seconds[i] for i in inside]) for inside in members]
+    return PlacedStep(where, seconds, makes, reads, producers, readers, sizes, members, outputs)
 
 
-def _joined(number: int, members: list[CostItem]) -> CostItem:
-    types = set.intersection(*(set(item.seconds) for item in members))
-    seconds = {t: math.fsum(item.seconds[t] for item in members) for t in sorted(types)}
-    kinds: dict[str, float] = {}
-    for item in members:
-        kinds[item.kind] = kinds.get(item.kind, 0.0) + max(item.seconds.values(), default=0.0)
-    kind = max(kinds, key=lambda k: kinds[k])
-    return CostItem(members[0].name, seconds, number, sum(item.state for item in members), kind)
+def _clusters(step: PlacedStep) -> tuple[list[int], int]:
+    """Return the number of each item's cluster, each after those that it reads, and how many there
+    are.
+    """
+    where, count = step.where, len(step.where)
+    behind, before = [0] * count, [0] * count  # the most transfers on a path
+    free = [seconds == 0.0 for seconds in step.seconds]  # so is all that it reads
+    for i, outputs in enumerate(step.makes):
+        a, passed = where[i], behind[i]
+        for output in outputs:
+            for reader in step.readers[output]:
+                least = passed + (where[reader] != a)
+                if least > behind[reader]:
+                    behind[reader] = least
+                if not free[i]:
+                    free[reader] = False
+    for i in range(count - 1, -1, -1):
+        a, most = where[i], 0
+        for output in step.makes[i]:
+            for reader in step.readers[output]:
+                most = max(most, before[reader] + (where[reader] != a))
+        before[i] = most
+    # Along an edge, `behind` never falls and `before` never rises: an order for the clusters.
+    level = [(behind[i] - before[i], behind[i], not free[i], where[i]) for i in range(count)]
+    first = list(range(count))  # an item that comes before and is connected, or itself
+    for i, outputs in enumerate(step.makes):
+        if not free[i]:
+            for output in outputs:
+                for reader in step.readers[output]:
+                    if level[reader] == level[i]:
+                        a, b = _root(first, i), _root(first, reader)
+                        first[max(a, b)] = min(a, b)
+    keys = [(each, _root(first, i)) for i, each in enumerate(level)]
+    number = {key: n for n, key in enumerate(sorted(set(keys)))}
+    return [number[key] for key in keys], len(number)
+
+
+def _root(first: list[int], item: int) -> int:
+    while first[item] != item:
+        first[item] = first[first[item]]
+        item = first[item]
+    return item

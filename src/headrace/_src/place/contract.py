@@ -9,6 +9,7 @@ all of them at once.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from headrace._src.place.cost_graph import Assignment, CostGraph, Problem
@@ -16,12 +17,16 @@ from headrace._src.place.cost_graph import Assignment, CostGraph, Problem
 __all__ = ["contract", "expanded"]
 
 
-def contract(problem: Problem) -> tuple[Problem, list[int]]:
+def contract(problem: Problem, strength: float = 1.0) -> tuple[Problem, list[int]]:
     """Return the problem with joined groups, and for each group the number of the one that it is
     in. The dearest transfers, compared with the work at their ends, are considered first. Groups
     without a common device, or with more state than a device can hold, stay apart.
+
+    strength: if it is above 1, groups whose work takes less time than so many of their transfers
+    are joined too, up to a quarter of a device's share of the whole work.
     """
     joined = _Joined(problem)
+    whole = sum(joined.work)
     numbers = range(len(problem.cluster.devices))
     pairs = [problem.links[a][b] for a in numbers for b in numbers if a != b]
     if pairs:
@@ -35,8 +40,13 @@ def contract(problem: Problem) -> tuple[Problem, list[int]]:
                 if a != b:
                     least = min(joined.work[a], joined.work[b])
                     edges.append((-seconds / (least + 1e-9), a, b, seconds))
-        for _, a, b, seconds in sorted(edges):
+        edges.sort()
+        for _, a, b, seconds in edges:
             joined.join(a, b, seconds)
+        if strength > 1:
+            most = whole / (4 * len(numbers))
+            for _, a, b, seconds in edges:
+                joined.join(a, b, strength * seconds, most)
     roots = [joined.find(g) for g in range(len(problem.feasible))]
     number = {root: n for n, root in enumerate(dict.fromkeys(roots))}
     into = [number[root] for root in roots]
@@ -71,10 +81,14 @@ class _Joined:
             group = root[group]
         return group
 
-    def join(self, a: int, b: int, seconds: float) -> None:
-        """Join two groups if a transfer takes at least as long as the work of one of them."""
+    def join(self, a: int, b: int, seconds: float, most: float = math.inf) -> None:
+        """Join two groups if the work of one of them takes no longer than `seconds`, and that of
+        both no longer than `most`.
+        """
         a, b = self.find(a), self.find(b)
         if a == b or seconds < min(self.work[a], self.work[b]):
+            return
+        if self.work[a] + self.work[b] > most:
             return
         state = self.state[a] + self.state[b]
         both = tuple(d for d in self.feasible[a] if d in self.feasible[b] and self._fits(state, d))

@@ -267,12 +267,6 @@ class Problem:
         """Whether a device has a limit of memory."""
         return any(d.memory is not None for d in self.cluster.devices)
 
-    def with_graph(self, graph: CostGraph) -> Problem:
-        """Return the problem of another graph, whose groups may be anywhere, on this cluster."""
-        found = Problem(graph, self.cluster)
-        found.__dict__.update(links=self.links, lane_names=self.lane_names, lanes=self.lanes)
-        return found
-
     def allows(self, assignment: Assignment) -> bool:
         """Return whether every group is on a device that it may be on."""
         return len(assignment) == len(self.feasible) and all(

@@ -6,44 +6,39 @@ its inputs. A group is placed when its first item is reached; its other items fo
 
 Completion time alone is short-sighted, so there is a second variant: it takes the items with the
 longest paths first, and adds to an item's completion time the shortest possible way from there to
-the end (a table of optimistic costs). Where items will run in clusters, both are also tried with
-links that cost four times as much: each transfer that is saved lets clusters be larger, which the
-greedy choice can't see. Everything on one device, as far as it may be there, is a variant too, so
-that the result is never slower than a single device that may run it all. The best variant under the
-simulator counts.
+the end (a table of optimistic costs). Everything on one device, as far as it may be there, is a
+variant too, so that the result is never slower than a single device that may run it all. The best
+variant under the simulator counts.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 
-from headrace._src.devices.device import Link
 from headrace._src.place.cost_graph import Assignment, Problem
-from headrace._src.place.simulate import score
+from headrace._src.place.simulate import Score, score
 
 __all__ = ["greedy", "variants"]
 
 
 def greedy(problem: Problem, clustered: bool = False) -> Assignment:
     """Return a good assignment. clustered: items will run in clusters (see place.coarsen)."""
-    return variants(problem, clustered)[0]
+    return variants(problem, clustered)[0][1]
 
 
-def variants(problem: Problem, clustered: bool = False) -> list[Assignment]:
-    """Return different assignments, the best one first."""
+def variants(problem: Problem, clustered: bool = False) -> list[tuple[Score, Assignment]]:
+    """Return different assignments with their scores, the best one first."""
     devices = range(len(problem.cluster.devices))
     tried: dict[Assignment, None] = dict.fromkeys(_together(problem))
     if len(devices) > 1:
-        for factor in (1.0, 4.0) if clustered else (1.0,):
-            priced = problem if factor == 1 else _with_links(problem, factor)
-            lengths = _mean_lengths(priced)
-            by_length = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
-            nothing = [[0.0] * len(devices)] * len(lengths)
-            tried[_Greedy(priced, nothing).run(list(range(len(lengths))))] = None
-            tried[_Greedy(priced, _optimistic(priced)).run(by_length)] = None
-    return sorted(tried, key=lambda assignment: score(problem, assignment, clustered))
+        lengths = _mean_lengths(problem)
+        by_length = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
+        nothing = [[0.0] * len(devices)] * len(lengths)
+        tried[_Greedy(problem, nothing).run(list(range(len(lengths))))] = None
+        tried[_Greedy(problem, _optimistic(problem)).run(by_length)] = None
+    scores = [(score(problem, assignment, clustered), assignment) for assignment in tried]
+    return sorted(scores, key=lambda scored: scored[0])
 
 
 def _together(problem: Problem) -> Iterator[Assignment]:
@@ -58,18 +53,6 @@ def _together(problem: Problem) -> Iterator[Assignment]:
         if like not in seen:
             seen.add(like)
             yield tuple(d if d in able else able[0] for able in problem.feasible)
-
-
-def _with_links(problem: Problem, factor: float) -> Problem:
-    """Return the problem with links that cost `factor` times as much."""
-
-    def dearer(link: Link) -> Link:
-        return Link(link.seconds * factor, link.bytes_per_second / factor)
-
-    cluster = problem.cluster
-    links = {pair: dearer(link) for pair, link in cluster.links.items()}
-    network = None if cluster.network is None else dearer(cluster.network)
-    return Problem(problem.graph, replace(cluster, links=links, network=network), problem.feasible)
 
 
 def _mean_link(problem: Problem) -> tuple[float, float]:

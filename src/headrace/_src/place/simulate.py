@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
-from headrace._src.place.coarsen import coarsen
+from headrace._src.place.coarsen import PlacedStep, coarsen, one_by_one
 from headrace._src.place.cost_graph import Assignment, Problem
 
 __all__ = [
@@ -98,17 +98,17 @@ class SimulatedStep:
         return "\n".join([*sorted(lines), f"{self.makespan * 1e3:.4f} ms"])
 
 
+_Transfer = tuple[int, int, int, float, float, float]  # output, from, to, ready, start, end
+
+
 @dataclass(slots=True)
 class _Run:
     """The tables of a simulation, by number: of items, and of transfers."""
 
     starts: list[float]
     ends: list[float]
-    transfers: list[
-        tuple[int, int, int, float, float, float]
-    ]  # output, from, to, ready, start, end
+    transfers: list[_Transfer]
     makespan: float
-    chain: list[tuple[int, int]] = field(default_factory=list)  # see _critical; empty: not known
 
 
 def makespan(
@@ -118,8 +118,7 @@ def makespan(
     order: Order = "longest path",
 ) -> float:
     """Return the seconds of the step alone."""
-    run = _clustered if clustered else _run
-    return run(problem, assignment, order).makespan
+    return _run(problem, _placed(problem, assignment, clustered), order).makespan
 
 
 def score(problem: Problem, assignment: Assignment, clustered: bool = False) -> Score:
@@ -127,11 +126,12 @@ def score(problem: Problem, assignment: Assignment, clustered: bool = False) -> 
     memory, the seconds of the step, the number of transfers. Seconds are rounded, so that sums in
     another order are equal and the number of transfers decides.
     """
-    run = (_clustered if clustered else _run)(problem, assignment, "longest path")
+    step = _placed(problem, assignment, clustered)
+    run = _run(problem, step, "longest path")
     excess = 0
     if problem.limited:
-        devices = problem.cluster.devices
-        for peak, device in zip(_peaks(problem, assignment, run), devices, strict=True):
+        peaks = _peaks(problem, assignment, _itemised(problem, step, run))
+        for peak, device in zip(peaks, problem.cluster.devices, strict=True):
             excess += max(0, peak - device.memory) if device.memory is not None else 0
     return excess, float(f"{run.makespan:.12g}"), len(run.transfers)
 
@@ -145,7 +145,9 @@ def simulate(
     """Return what happens, and when, if each group runs on its assigned device. clustered: items
     run in clusters (see place.coarsen) instead of one by one.
     """
-    run = (_clustered if clustered else _run)(problem, assignment, order)
+    step = _placed(problem, assignment, clustered)
+    coarse = _run(problem, step, order)
+    run = _itemised(problem, step, coarse)
     graph, cluster = problem.graph, problem.cluster
     names = [d.name for d in cluster.devices]
     where = [assignment[g] for g in problem.group]
@@ -180,27 +182,32 @@ def simulate(
         lanes,
         dict(zip(names, peaks, strict=True)),
         traffic,
-        tuple(_names(problem, run.chain or _critical(problem, where, run))),
+        tuple(_names(problem, step, _critical(problem, step, coarse))),
         processors,
     )
 
 
 def critical_items(problem: Problem, assignment: Assignment) -> list[int]:
     """Return the items that the end of the step waited for, one after the other."""
-    run = _run(problem, assignment, "longest path")
-    return [item for item, _ in _critical(problem, [assignment[g] for g in problem.group], run)]
+    step = one_by_one(problem, assignment)
+    run = _run(problem, step, "longest path")
+    return [item for item, _ in _critical(problem, step, run)]
 
 
-def path_lengths(problem: Problem, where: Sequence[int]) -> list[float]:
+def _placed(problem: Problem, assignment: Assignment, clustered: bool) -> PlacedStep:
+    return (coarsen if clustered else one_by_one)(problem, assignment)
+
+
+def _path_lengths(problem: Problem, step: PlacedStep) -> list[float]:
     """Return for each item the seconds from its start to the end of the step, if nothing had to
     wait for a processor or a lane.
     """
-    seconds, links, size = problem.seconds, problem.links, problem.size
+    where, links, size = step.where, problem.links, step.size
     lengths = [0.0] * len(where)
     for i in range(len(where) - 1, -1, -1):
         a, longest = where[i], 0.0
-        for output in problem.makes[i]:
-            for reader in problem.readers[output]:
+        for output in step.makes[i]:
+            for reader in step.readers[output]:
                 b = where[reader]
                 length = lengths[reader]
                 if b != a:
@@ -208,28 +215,22 @@ def path_lengths(problem: Problem, where: Sequence[int]) -> list[float]:
                     length += latency + size[output] * per_byte
                 if length > longest:
                     longest = length
-        lengths[i] = longest + seconds[i][a]
+        lengths[i] = longest + step.seconds[i]
     return lengths
 
 
-def _run(problem: Problem, assignment: Assignment, order: Order) -> _Run:
-    where = [assignment[g] for g in problem.group]
+def _run(problem: Problem, step: PlacedStep, order: Order) -> _Run:
+    where, seconds, makes = step.where, step.seconds, step.makes
+    readers, size = step.readers, step.size
+    processor, links, lanes = problem.processor, problem.links, problem.lanes
     count = len(where)
-    urgency = path_lengths(problem, where) if order == "longest path" else [0.0] * count
-    seconds, processor = problem.seconds, problem.processor
-    makes, readers, links, lanes, size = (
-        problem.makes,
-        problem.readers,
-        problem.links,
-        problem.lanes,
-        problem.size,
-    )
-    waiting = [len(r) for r in problem.reads]
+    urgency = _path_lengths(problem, step) if order == "longest path" else [0.0] * count
+    waiting = [len(r) for r in step.reads]
     ready: list[list[tuple[float, int, int]]] = [[] for _ in problem.processors]
     idle = [True] * len(ready)
     lane_free = [0.0] * len(problem.lane_names)
     starts, ends = [0.0] * count, [0.0] * count
-    transfers: list[tuple[int, int, int, float, float, float]] = []
+    transfers: list[_Transfer] = []
     # Events: an item that ends (its number), or a transfer that arrives (-1 - its number).
     events: list[tuple[float, int]] = []
     arrived = 0
@@ -243,7 +244,7 @@ def _run(problem: Problem, assignment: Assignment, order: Order) -> _Run:
             if idle[p] and queue:
                 i = heapq.heappop(queue)[2]
                 starts[i] = now
-                ends[i] = now + seconds[i][where[i]]
+                ends[i] = now + seconds[i]
                 idle[p] = False
                 heapq.heappush(events, (ends[i], i))
         if not events:
@@ -284,29 +285,21 @@ def _run(problem: Problem, assignment: Assignment, order: Order) -> _Run:
     return _Run(starts, ends, transfers, last)
 
 
-def _clustered(problem: Problem, assignment: Assignment, order: Order) -> _Run:
-    """Simulate the step in clusters; inside a cluster, items run one after the other."""
-    if len(set(assignment)) == 1:  # nothing waits for a transfer, so clusters change nothing
-        return _run(problem, assignment, order)
-    coarse = coarsen(problem.graph, assignment)
-    clusters = problem.with_graph(coarse.graph)
-    run = _run(clusters, coarse.assignment, order)
-    where = [assignment[g] for g in problem.group]
-    starts, ends = [0.0] * len(where), [0.0] * len(where)
-    for n, inside in enumerate(coarse.members):
+def _itemised(problem: Problem, step: PlacedStep, run: _Run) -> _Run:
+    """Return the run in terms of the CostGraph's items: inside a cluster, they run one after the
+    other.
+    """
+    count = len(problem.group)
+    starts, ends = [0.0] * count, [0.0] * count
+    for n, inside in enumerate(step.members):
         now = run.starts[n]
         for i in inside:
             starts[i] = now
-            now += problem.seconds[i][where[i]]
+            now += problem.seconds[i][step.where[n]]
             ends[i] = now
         ends[inside[-1]] = run.ends[n]
-    transfers = [(coarse.outputs[t[0]], *t[1:]) for t in run.transfers]
-    chain = []
-    for n, output in _critical(clusters, coarse.assignment, run):
-        chain += [(i, -1) for i in coarse.members[n]]
-        if output >= 0:
-            chain[-1] = (chain[-1][0], coarse.outputs[output])
-    return _Run(starts, ends, transfers, run.makespan, chain)
+    transfers = [(step.outputs[t[0]], *t[1:]) for t in run.transfers]
+    return _Run(starts, ends, transfers, run.makespan)
 
 
 def _peaks(problem: Problem, assignment: Assignment, run: _Run) -> list[int]:
@@ -342,11 +335,12 @@ def _peaks(problem: Problem, assignment: Assignment, run: _Run) -> list[int]:
     return peaks
 
 
-def _critical(problem: Problem, where: Sequence[int], run: _Run) -> list[tuple[int, int]]:
+def _critical(problem: Problem, step: PlacedStep, run: _Run) -> list[tuple[int, int]]:
     """Return the chain of items that the last one waited for: step by step, that which ended last
     before the next could start, on its processor or among its inputs. With each item, the output of
     it that was sent to the next one, or -1.
     """
+    where = step.where
     if not where:
         return []
     arrivals = {(output, b): end for output, _, b, _, _, end in run.transfers}
@@ -359,8 +353,8 @@ def _critical(problem: Problem, where: Sequence[int], run: _Run) -> list[tuple[i
         found: list[tuple[float, int, int]] = []  # when it was over, the item, the output
         if item in before:
             found.append((run.ends[before[item]], before[item], -1))
-        for output in problem.reads[item]:
-            producer = problem.producer[output]
+        for output in step.reads[item]:
+            producer = step.producer[output]
             if where[producer] == where[item]:
                 found.append((run.ends[producer], producer, -1))
             else:
@@ -370,11 +364,12 @@ def _critical(problem: Problem, where: Sequence[int], run: _Run) -> list[tuple[i
     return chain[::-1]
 
 
-def _names(problem: Problem, chain: list[tuple[int, int]]) -> Iterator[str]:
+def _names(problem: Problem, step: PlacedStep, chain: list[tuple[int, int]]) -> Iterator[str]:
     for item, output in chain:
-        yield problem.graph.items[item].name
+        for i in step.members[item]:
+            yield problem.graph.items[i].name
         if output >= 0:
-            yield f"{problem.graph.outputs[output].name} (sent)"
+            yield f"{problem.graph.outputs[step.outputs[output]].name} (sent)"
 
 
 def _by_processor(problem: Problem, where: Sequence[int], run: _Run) -> list[list[int]]:

@@ -163,7 +163,9 @@ def _lanes(report: Report) -> list[_Lane]:
         tip = f"{sent.tensor}: {bytes_text(sent.size)}, {to}, {seconds_text(sent.end - sent.start)}"
         path = f"{sent.tensor} (sent)" in on_path
         for lane in sent.lanes:
-            by_lane.setdefault(lane, []).append(_Block(sent.start, sent.end, "sent", "", tip, path))
+            by_lane.setdefault(lane, []).append(
+                _Block(sent.start, sent.end, "sent", sent.tensor, tip, path)
+            )
     devices = report.problem.cluster.devices
     found: list[_Lane] = []
     for port in dict.fromkeys(device.port for device in devices):
@@ -197,7 +199,8 @@ def _one(run: list[_Block]) -> _Block:
     for block in run:
         kinds[block.kind] = kinds.get(block.kind, 0.0) + block.end - block.start
     busy = sum(kinds.values())
-    tip = f"{len(run)} operations from {run[0].name} to {run[-1].name}: {seconds_text(busy)}"
+    what = "transfers" if run[0].kind == "sent" else "operations"
+    tip = f"{len(run)} {what} from {run[0].name} to {run[-1].name}: {seconds_text(busy)}"
     kind = max(kinds, key=lambda k: kinds[k])
     path = any(b.critical for b in run)
     return _Block(run[0].start, run[-1].end, kind, "", tip, path, len(run))
@@ -213,7 +216,7 @@ def _drawn(block: _Block, y: float, height: int, scale: float) -> Iterable[str]:
         f'height="{height - 2}" rx="{min(2.0, width / 3):.1f}">{tip}</rect>'
     )
     letters = int((width - 8) / _FITS)
-    if letters >= 4 and block.name:
+    if letters >= 4 and block.name and height == _DEVICE:
         name = block.name
         if len(name) > letters:  # both ends of a name say something
             name = f"{name[: letters // 2]}…{name[len(name) - (letters - 1) // 2 :]}"
