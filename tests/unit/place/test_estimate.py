@@ -7,9 +7,17 @@ import pytest
 import headrace as tf
 from headrace._src.devices.device import Link, local_devices
 from headrace._src.pipeline import Options, compile_step
-from headrace._src.place.choose import choose_by_cost, predict
+from headrace._src.place.choose import choose_by_cost, model_devices, predict
 from headrace._src.place.cost_graph import ClusterModel, DeviceModel
-from headrace._src.place.estimate import Assumptions, Roofs, estimate, estimate_flow, groups_of
+from headrace._src.place.estimate import (
+    Assumptions,
+    Roofs,
+    estimate,
+    estimate_flow,
+    groups_of,
+    loop_of,
+)
+from headrace._src.place.measured import MeasuredCosts
 
 ROOFS = Roofs(flops=1e9, bandwidth=1e8, efficiency=0.5, cached=1.0, node=1e-6, kernel=0.0)
 
@@ -134,6 +142,30 @@ def test_groups_are_placed_by_cost_within_their_constraints():
     assert set(found) == set(range(len(groups)))
     # Devices of one process share its cores, so that everything follows the pinned variable.
     assert {device.name for device in found.values()} == {devices[1].name}
+
+
+def test_the_operations_of_a_loop_stay_together():
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, [256, 256], name="x")
+        tf.while_loop(lambda v: True, lambda v: tf.tanh(tf.matmul(v, x)), [x], name="loop")
+        operations = graph.get_operations()
+    inside = [op for op in operations if loop_of(op) is not None]
+    assert {"MatMul", "Tanh"} <= {op.type for op in inside}
+    devices = local_devices({"CPU": 2})
+    groups = [[op] for op in operations]
+    found = choose_by_cost(operations, groups, [devices] * len(groups), devices)
+    assert len({found[operations.index(op)].name for op in inside}) == 1
+
+
+def test_sessions_devices_share_their_processor_and_use_measured_links():
+    devices = local_devices({"CPU": 2})
+    a, b = (device.name for device in devices)
+    plain = model_devices(devices)
+    assert {d.processor for d in plain.devices} == {"/job:localhost/replica:0/task:0"}
+    assert plain.link(0, 1).cost(10**9) == 0.0
+    measured = MeasuredCosts().with_link(a, b, Link(1e-5, 1e9))
+    assert model_devices(devices, measured).link(0, 1) == Link(1e-5, 1e9)
+    assert model_devices(devices, measured).link(1, 0).seconds == 0.0
 
 
 def test_a_split_is_predicted_from_the_whole():
