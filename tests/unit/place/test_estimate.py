@@ -2,10 +2,12 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import headrace as tf
-from headrace._src.devices.device import Link, local_devices
+from headrace._src.devices.device import Device, Link, local_devices
+from headrace._src.graph.definition import _REGISTERED, OpKernel
 from headrace._src.pipeline import Options, compile_step
 from headrace._src.place.choose import choose_by_cost, model_devices, predict
 from headrace._src.place.cost_graph import ClusterModel, DeviceModel
@@ -155,6 +157,19 @@ def test_the_operations_of_a_loop_stay_together():
     groups = [[op] for op in operations]
     found = choose_by_cost(operations, groups, [devices] * len(groups), devices)
     assert len({found[operations.index(op)].name for op in inside}) == 1
+
+
+def test_other_types_of_devices_take_what_they_have_kernels_for(monkeypatch):
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, [8], name="x")
+        tf.sqrt(tf.square(x, name="a"), name="b")
+        operations = graph.get_operations()
+    monkeypatch.setitem(_REGISTERED, ("Square", "METER"), (OpKernel(np.square),))
+    meter = Device("/job:localhost/replica:0/task:0/device:METER:0")
+    devices = (*local_devices(), meter)
+    feasible = [[meter] if op.name == "a" else devices for op in operations]
+    found = choose_by_cost(operations, [[op] for op in operations], feasible, devices)
+    assert [d.type for d in found.values()] == ["CPU", "METER", "CPU"]
 
 
 def test_sessions_devices_share_their_processor_and_use_measured_links():

@@ -49,9 +49,10 @@ def choose_by_cost(
 
     operations: in an order in which each comes after those that it reads (a loop's back edges
     aside). groups: the operations that must be together; each operation is in one of them.
-    feasible: the devices that each group may be on. roofs: by type of device. measured: costs of
-    earlier steps, which replace estimates; with them, the search for a better choice is longer.
-    clusters: the nodes inside measured clusters (see MeasuredCosts.applied).
+    feasible: the devices that each group may be on. roofs: by type of device; a desktop processor's
+    for types that it leaves out. measured: costs of earlier steps, which replace estimates; with
+    them, the search for a better choice is longer. clusters: the nodes inside measured clusters
+    (see MeasuredCosts.applied).
 
     Operations of one loop stay together where a device can take them all: what crosses devices
     inside a loop would be sent in each iteration.
@@ -59,9 +60,10 @@ def choose_by_cost(
     merged, allowed = _with_loops(groups, [[d.name for d in able] for able in feasible])
     cluster = model_devices(devices, measured)
     number = {device.name: n for n, device in enumerate(cluster.devices)}
-    graph = estimate(
-        operations, [[op for g in gs for op in groups[g]] for gs in merged], roofs, assumptions
-    )
+    default = {d.type: Roofs(compiles=d.compiler is not None) for d in devices}
+    speeds = {**default, **(roofs or {})}
+    together = [[op for g in gs for op in groups[g]] for gs in merged]
+    graph = estimate(operations, together, speeds, assumptions)
     if measured is not None:
         graph = measured.applied(graph, clusters)
     problem = Problem(graph, cluster, [[number[name] for name in names] for names in allowed])
