@@ -110,6 +110,20 @@ def test_the_tools_for_debugging(tmp_path):
     assert ran.stdout.split(mark + "\n") == blocks("docs/debugging.md", "text")
 
 
+def test_placing_a_step(tmp_path):
+    """The page has a program, a cluster's file, a command and its output, and the drawing."""
+    (program,), (cluster,) = (blocks("docs/placement.md", kind) for kind in ("python", "toml"))
+    (tmp_path / "towers.py").write_text(program)
+    (tmp_path / "cluster.toml").write_text(cluster)
+    ((command, *shown),) = (b.splitlines() for b in blocks("docs/placement.md", "console"))
+    words = shlex.split(command.removeprefix("$ headrace "))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    options = {"capture_output": True, "text": True, "cwd": tmp_path, "env": environment}
+    ran = subprocess.run([sys.executable, "-m", "headrace", *words], **options)
+    assert [line.rstrip() for line in ran.stdout.splitlines()] == shown, ran.stderr
+    assert (tmp_path / "out.svg").read_text() == (ROOT / "docs/placement.svg").read_text()
+
+
 def without_measures(lines):
     """The lines with a mark for what depends on the machine: times, and sizes of machine code."""
     times = [re.sub(r" +[\d.]+ (?:ns|us|ms|s) ", " # ", line).rstrip() for line in lines]

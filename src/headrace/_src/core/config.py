@@ -44,6 +44,9 @@ class Settings:
         (HEADRACE_PROGRESS).
     check_numerics: stop a step at the first operation that makes a NaN or an infinity of finite
         numbers; steps then run operation by operation (HEADRACE_CHECK_NUMERICS).
+    place: how sessions with several devices place operations that may be on more than one of them:
+        "first" (TensorFlow's rule: on the first one) or "cost" (where a simulated step is shortest;
+        docs/placement.md) (HEADRACE_PLACE).
     """
 
     dnnl: str | None = None
@@ -61,6 +64,7 @@ class Settings:
     target: str = "host"
     progress: str = "auto"
     check_numerics: bool = False
+    place: str = "first"
 
 
 def read(environment: Mapping[str, str]) -> Settings:
@@ -85,6 +89,7 @@ def read(environment: Mapping[str, str]) -> Settings:
         ),
         progress=_choice(environment, "HEADRACE_PROGRESS", "auto", ("auto", "on", "off")),
         check_numerics=_flag(environment, "HEADRACE_CHECK_NUMERICS"),
+        place=_choice(environment, "HEADRACE_PLACE", "first", ("first", "cost")),
     )
 
 

@@ -14,6 +14,7 @@ from headrace._src.graph.dataflow import Dataflow, Node
 from headrace._src.graph.definition import Effect, Kind
 from headrace._src.graph.structured import is_loop, parts_of
 from headrace._src.lowering.trip_count import trip_count
+from headrace._src.lowering.work import contraction_flops
 
 __all__ = ["compile_at", "flops", "patience"]
 
@@ -82,11 +83,7 @@ def _elements(node: Node) -> int:
 
 
 def _contraction_flops(node: Node) -> float:
-    """Return twice the root of the product of two operands' and the result's sizes: for matrices of
-    sizes mk, kn and mn that is 2mkn, and for convolutions of the right order, in either direction.
-    """
     if any(t.sizes is None for t in node.types) or any(v.type.sizes is None for v in node.inputs):
         return 0.0
-    operands = sorted(math.prod(v.type.sizes or ()) for v in node.inputs)[-2:]
-    results = [math.prod(t.sizes or ()) for t in node.types]
-    return 2.0 * math.sqrt(math.prod(operands) * max(results))
+    operands = [math.prod(v.type.sizes or ()) for v in node.inputs]
+    return contraction_flops(operands, [math.prod(t.sizes or ()) for t in node.types])

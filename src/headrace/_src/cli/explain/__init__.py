@@ -5,20 +5,14 @@ drawing.
 
 from __future__ import annotations
 
-import difflib
-import os
-import sys
 import threading
-import time
-import traceback
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 if TYPE_CHECKING:
-    from headrace._src.cli.explain.capture import Capture, CapturedStep, Ending, Variant
+    from headrace._src.cli.explain.capture import Capture, CapturedStep, Variant
 
 __all__ = ["command"]
 
@@ -48,25 +42,28 @@ def command(
     stderr. Ctrl-C stops the script; the steps seen until then are explained. ARGUMENTS are passed
     to the script, and so is everything after `--`.
     """
+    from headrace._src.cli.explain.running import leave, run_watched, tell
+
     before = set(threading.enumerate())
-    capture, ending = _run(script, arguments, steps)
+    capture, ending = run_watched(script, arguments, steps)
     status = 1 if ending.failed else 0
     try:
         _show(capture, fetch, full, html, script.name)
     except click.ClickException as error:
-        _tell(ending)
+        tell(ending)
         error.show()
         status = error.exit_code
     else:
-        _tell(ending)
-    _leave(status, set(threading.enumerate()) - before)
+        tell(ending)
+    leave(status, set(threading.enumerate()) - before)
 
 
 def _show(capture: Capture, fetch: str | None, full: bool, html: Path | None, title: str) -> None:
     """Explain the requested step."""
     from headrace._src.cli.explain.explain_text import explain, steps_table
+    from headrace._src.cli.explain.running import choose_step
 
-    step = _choose(capture.steps, fetch)
+    step = choose_step(capture.steps, fetch)
     if fetch is None:
         click.echo("\n".join(steps_table(capture.steps)))
         click.echo("\nthe step that took most of the time:\n")
@@ -83,44 +80,6 @@ def _show(capture: Capture, fetch: str | None, full: bool, html: Path | None, ti
         click.echo(f"\n{html}: a drawing of the step")
 
 
-def _run(script: Path, arguments: Sequence[str], steps: int | None) -> tuple[Capture, Ending]:
-    from rich.console import Console
-
-    from headrace._src.cli.explain.capture import Capture, run_script
-
-    with Console(stderr=True).status(f"running {script}") as status:
-        shown = 0.0
-
-        def progress(capture: Capture) -> None:
-            nonlocal shown
-            if time.monotonic() > shown + 0.2:
-                shown = time.monotonic()
-                most = "" if steps is None else f" of {steps:,}"
-                known = f"{capture.runs:,}{most} runs of {len(capture.steps):,} steps"
-                status.update(f"running {script}: {known}")
-
-        capture = Capture(steps, progress)
-        return capture, run_script(script, arguments, capture)
-
-
-def _choose(steps: Sequence[CapturedStep], fetch: str | None) -> CapturedStep:
-    """Return the step to explain: of those that fetch or run `fetch`, the one that took longest."""
-    if not steps:
-        raise click.ClickException("no session ran a step")
-    found = [s for s in steps if fetch is None or s.gives(fetch)]
-    if not found:
-        names = list(dict.fromkeys(n for s in steps for n in s.names))
-        close = difflib.get_close_matches(fetch or "", [*names, *(n[:-2] for n in names)], n=3)
-        hint = f"Did you mean {' or '.join(close)}?" if close else f"Fetched: {_few(names)}."
-        raise click.ClickException(f"no step fetches or runs {fetch!r}. {hint}")
-    return max(found, key=lambda step: step.seconds)
-
-
-def _few(names: Sequence[str]) -> str:
-    more = f" and {len(names) - 12} more" if len(names) > 12 else ""
-    return ", ".join(names[:12]) + more
-
-
 def _variant(step: CapturedStep) -> Variant | None:
     """Return the first combination of feed shapes, compiled even if it has run only once."""
     variants = [v for v in step.variants.values() if not v.is_loop]
@@ -130,22 +89,3 @@ def _variant(step: CapturedStep) -> Variant | None:
         click.echo("the step ran too seldom to be compiled; compiling it now", err=True)
         step.complete(variants[0])
     return variants[0]
-
-
-def _tell(ending: Ending) -> None:
-    """Say how the program ended, unless it ended normally."""
-    if ending.error is not None:
-        sys.stdout.flush()
-        lines = traceback.format_exception(ending.error)
-        click.echo("\n" + "".join(lines).rstrip(), err=True)
-    if ending.text:
-        click.echo(f"\n{ending.text}", err=True)
-
-
-def _leave(status: int, threads: set[threading.Thread]) -> None:
-    """End the command even if the program has left threads running."""
-    if any(not thread.daemon for thread in threads):
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(status)
-    sys.exit(status)

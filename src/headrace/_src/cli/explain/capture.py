@@ -72,6 +72,7 @@ class CapturedStep:
         self.options = options
         self.runs = 0
         self.seconds = 0.0
+        self.least = float("inf")  # the seconds of the quickest run
         self.prepared: Forms = []
         self.variants: dict[tuple[str, ...], Variant] = {}
         self.as_is: list[str] = []  # the reasons why some runs interpret it unoptimised
@@ -136,6 +137,7 @@ class CapturedStep:
         with self._capture.lock:
             self.runs += 1
             self.seconds += seconds
+            self.least = min(self.least, seconds)
         self._capture.count()
 
     def complete(self, variant: Variant) -> None:

@@ -1,0 +1,139 @@
+"""`headrace place`: predict what a step would cost on a cluster. In: a program or a graph, and the
+description of a cluster. Out: where the step's work goes, how long it takes, which device or link
+is the bottleneck; with --html, the timeline.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from headrace._src.cli.place.placed_step import StepCosts
+    from headrace._src.place.cost_graph import ClusterModel
+    from headrace._src.place.measured import MeasuredCosts
+
+__all__ = ["command"]
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_OUT = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.command(context_settings={"ignore_unknown_options": True})
+@click.option("--cluster", "cluster_file", required=True, type=_FILE, help="The cluster's file.")
+@click.option("--fetch", "fetches", multiple=True, metavar="NAME", help="What the step fetches.")
+@click.option("--batch", type=click.IntRange(min=1), default=32, help="Taken for unknown sizes.")
+@click.option("--steps", type=click.IntRange(min=1), help="Stop a script after this many runs.")
+@click.option("--costs", type=_FILE, help="Measured costs, which replace estimates.")
+@click.option("--save-costs", type=_OUT, help="Write the costs that the prediction used.")
+@click.option(
+    "--roofs",
+    metavar="GFLOPS,GBS",
+    help="The speed of one machine, in GF/s and GB/s, instead of measuring this one.",
+)
+@click.option("--html", type=_OUT, help="Draw the timeline on an HTML page (or in an .svg file).")
+@click.option("--json", "as_json", type=_OUT, help="Write everything as JSON.")
+@click.argument("model", type=_FILE)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def command(
+    model: Path,
+    arguments: tuple[str, ...],
+    cluster_file: Path,
+    fetches: tuple[str, ...],
+    batch: int,
+    steps: int | None,
+    roofs: str | None,
+    **files: Path | None,
+) -> None:
+    """Place a step of MODEL on a cluster by cost, and say what it would take.
+
+    MODEL is a script, which is run as `headrace explain` runs it, with ARGUMENTS, or a graph (a
+    GraphDef, .pb or .pbtxt), of which --fetch names the outputs. Of a script's steps, the one that
+    ran most often is placed, or the one that --fetch names; its own time calibrates the costs.
+    """
+    from headrace._src.cli.place.placed_step import graph_step, script_step
+    from headrace._src.core.errors import OpError
+    from headrace._src.place.cluster_file import read_cluster
+    from headrace._src.place.measured import MeasuredCosts
+
+    before = set(threading.enumerate())
+    try:
+        cluster = read_cluster(cluster_file)
+        measured = MeasuredCosts.load(files["costs"]) if files["costs"] else None
+        speed = _roofs(roofs)
+        if model.suffix in (".pb", ".pbtxt"):
+            found = graph_step(model, fetches, batch, speed, cluster)
+        else:
+            if len(fetches) > 1:
+                raise click.UsageError("of a script's steps, one --fetch chooses one")
+            found = script_step(model, arguments, (*fetches, None)[0], steps, speed, cluster)
+        _show(found, cluster, measured, files)
+    except (OpError, OSError, ValueError) as error:
+        raise click.ClickException(getattr(error, "message", "") or str(error)) from error
+    if found.ending is not None:
+        from headrace._src.cli.explain.running import leave, tell
+
+        tell(found.ending)
+        leave(1 if found.ending.failed else 0, set(threading.enumerate()) - before)
+
+
+def _roofs(text: str | None) -> tuple[float, float] | None:
+    """Return floating-point operations and bytes per second, given or measured; None if this
+    installation can't measure them.
+    """
+    if text is not None:
+        try:
+            flops, bandwidth = (float(part) * 1e9 for part in text.split(","))
+        except ValueError:
+            raise click.BadParameter(f"{text!r}: GFLOPS,GBS", param_hint="--roofs") from None
+        if not (flops > 0 and bandwidth > 0):
+            raise click.BadParameter(f"{text!r}: above 0", param_hint="--roofs")
+        return flops, bandwidth
+    from headrace._src.compile.native import machine_code, roofs
+    from headrace._src.devices import openmp
+
+    if machine_code.why_not() is not None:
+        return None
+    threads = openmp.thread_count()
+    return roofs.peak_flops(threads), roofs.bandwidth(threads)
+
+
+def _show(
+    found: StepCosts,
+    cluster: ClusterModel,
+    measured: MeasuredCosts | None,
+    files: dict[str, Path | None],
+) -> None:
+    """Place the step and print, draw and write what was asked for."""
+    from rich.console import Console
+    from rich.measure import Measurement
+
+    from headrace._src.cli.place.report import Report
+
+    report = Report.of(found, cluster, measured)
+    console = Console(soft_wrap=True)
+    for part in report.parts():
+        # Tables may be wider than the terminal: names are never truncated.
+        width = Measurement.get(console, console.options.update(width=10_000), part).maximum
+        console.print(part, width=max(1, width), markup=False, highlight=False)
+    written: dict[str, Any] = {}
+    if files["save_costs"] is not None:
+        report.costs().save(files["save_costs"])
+        written["the costs"] = files["save_costs"]
+    if files["as_json"] is not None:
+        text = json.dumps(report.content(), indent=1) + "\n"
+        files["as_json"].write_text(text, encoding="utf-8")
+        written["the prediction"] = files["as_json"]
+    if files["html"] is not None:
+        from headrace._src.cli.place.timeline_page import page, svg
+
+        drawn = svg(report) if files["html"].suffix == ".svg" else page(report)
+        files["html"].write_text(drawn, encoding="utf-8")
+        written["a drawing of the timeline"] = files["html"]
+    for what, path in written.items():
+        click.echo(f"{path}: {what}", file=sys.stdout)
