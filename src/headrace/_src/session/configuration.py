@@ -8,7 +8,8 @@ never compile; ON_1, ON_2: always) and opt_level (L0: run steps as they are),
 graph_options.infer_shapes, place_pruned_graph, build_cost_model and build_cost_model_after,
 graph_options.enable_bfloat16_sendrecv (between hosts),
 graph_options.rewrite_options.auto_mixed_precision (ON, OFF; by default the graph decides),
-experimental.check_numerics (our own: stop at the first NaN or infinity); trace_level,
+experimental.check_numerics (our own: stop at the first NaN or infinity) and place_by_cost (our own:
+choose devices by costs); trace_level,
 timeout_in_ms, output_partition_graphs. Refused: clusters and debuggers. All other fields are hints
 on speed and memory (thread pools between operations, GPU memory, single rewriters), are ignored and
 change no result.
@@ -16,9 +17,10 @@ change no result.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from headrace._src.core.config import settings
 from headrace._src.core.errors import InvalidArgumentError, UnimplementedError
 from headrace._src.devices import openmp
 from headrace._src.devices.device import local_devices
@@ -70,6 +72,7 @@ class Asked:
     timeout: the limit of each run, in milliseconds. infer_shapes: whether graph_def includes the
     shapes of tensors. place_pruned: whether only the operations that a step runs must have a
     device. cost_every, cost_after: the runs of a step that measure the costs of its operations.
+    place_by_cost: whether devices are chosen by costs.
     """
 
     log_placement: bool = False
@@ -78,6 +81,7 @@ class Asked:
     place_pruned: bool = False
     cost_every: int = 0
     cost_after: int = 0
+    place_by_cost: bool = field(default_factory=lambda: settings().place == "cost")
 
     def measures(self, run: int) -> bool:
         """Return whether the run with this number, counted from 1, measures costs."""
@@ -97,6 +101,7 @@ def asked(config: Any) -> Asked:
         graph.place_pruned_graph,
         graph.build_cost_model,
         graph.build_cost_model_after,
+        config.experimental.place_by_cost or settings().place == "cost",
     )
 
 

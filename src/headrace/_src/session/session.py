@@ -94,6 +94,7 @@ class BaseSession:
         self._asked = asked = configuration.asked(config)
         # Whether every run may have a deadline or measure its costs.
         self._watched = bool(asked.timeout or asked.cost_every)
+        self._costs: Any = None  # a CostPlacement, if the graph is placed by cost
         self._placement = self._new_placement(whole=not asked.place_pruned)
         self._resources = self._new_resources()
         self._plans: dict[Any, _Plan] = {}
@@ -240,8 +241,15 @@ class BaseSession:
         return Variants(step, options, self._resources, expected, watch)
 
     def _new_placement(self, whole: bool) -> Placement:
-        kind = Placement if whole else StepPlacement
-        return kind(self._graph, self._options.devices, self._options.soft_placement)
+        devices, soft = self._options.devices, self._options.soft_placement
+        if not whole:
+            return StepPlacement(self._graph, devices, soft)
+        if self._asked.place_by_cost and len(devices) > 1:
+            from headrace._src.session.cost_placement import CostPlacement  # on request only
+
+            self._costs = CostPlacement(self._graph, devices)
+            return Placement(self._graph, devices, soft, self._costs.choose)
+        return Placement(self._graph, devices, soft)
 
     def _check_placement(self) -> None:
         """Raise if an operation of the graph has no device, even if the step does not run it."""
@@ -333,7 +341,15 @@ class BaseSession:
             results = step.run(values)
         if recorder is not None:
             recorder.finish(executable.program, self._graph)
+            if self._costs is not None and self._costs.add(recorder.events, executable.program):
+                self._place_again()
         return results
+
+    def _place_again(self) -> None:
+        """Choose devices by the costs that were measured so far; later steps are prepared anew."""
+        with self._lock:
+            self._placement.reconsider()
+            self._plans.clear()
 
     def make_callable(
         self, fetches: Any, feed_list: Sequence[Any] | None = None, accept_options: bool = False

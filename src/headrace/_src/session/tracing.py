@@ -90,12 +90,12 @@ class TraceRecorder:
         self._times = times
         self._graphs = graphs
         self._costs = costs
-        self._events: list[tuple[Operation | Node, float, float, list[Any]]] = []
+        self.events: list[tuple[Operation | Node, float, float, list[Any]]] = []
 
     def observe(self, op: Operation | Node, start: float, end: float, outputs: list[Any]) -> None:
         if self._times:
             sizes = [(getattr(v, "shape", ()), getattr(v, "nbytes", 0)) for v in outputs]
-            self._events.append((op, start, end, sizes))
+            self.events.append((op, start, end, sizes))
 
     def finish(self, program: Program, graph: Graph) -> None:
         """Replace the contents of the RunMetadata by the recorded events."""
@@ -130,8 +130,8 @@ class TraceRecorder:
     def _write_costs(self) -> None:
         graph = self._metadata.cost_graph
         graph.SetInParent()  # even if no operation ran, since all values were known
-        number = {id(op): i for i, (op, *_) in enumerate(self._events)}
-        for i, (op, start, end, outputs) in enumerate(self._events):
+        number = {id(op): i for i, (op, *_) in enumerate(self.events)}
+        for i, (op, start, end, outputs) in enumerate(self.events):
             node = graph.node.add()
             node.name, node.device, node.id = op.name, _device_of(op), i
             node.compute_cost = node.compute_time = int((end - start) * 1e6)
@@ -149,9 +149,9 @@ class TraceRecorder:
 
     def _write_times(self) -> None:
         first = local_devices()[0].name
-        devices = dict.fromkeys([first, *(_device_of(op) for op, *_ in self._events)])
+        devices = dict.fromkeys([first, *(_device_of(op) for op, *_ in self.events)])
         by_device = {d: self._metadata.step_stats.dev_stats.add(device=d) for d in devices}
-        for op, start, end, outputs in self._events:
+        for op, start, end, outputs in self.events:
             node = by_device[_device_of(op)].node_stats.add()
             node.node_name = op.name
             node.all_start_micros = int(start * 1e6)

@@ -15,6 +15,7 @@ from headrace._src.cli.explain.capture import Ending
 from headrace._src.cli.explain.running import choose_step, run_watched
 from headrace._src.core import proto
 from headrace._src.core.device_names import canonical_name, matches
+from headrace._src.devices.device import local_devices
 from headrace._src.graph.dataflow import Dataflow, Node
 from headrace._src.graph.definition import HOST, Effect
 from headrace._src.graph.graph import Graph
@@ -99,7 +100,8 @@ def graph_step(
     named = [_named(graph, name) for name in fetches]
     tensors = [t for t in named if isinstance(t, Tensor)]
     targets = [op for op in named if isinstance(op, Operation)]
-    options = Options(jit="off", soft_placement=True)
+    devices = local_devices()[:1]
+    options = Options(devices, placement=_OnOne(devices[0].name), jit="off")  # type: ignore[arg-type]
     needed = prepare(tensors, targets, (), options)
     feeds = [tensor for node in needed.nodes if (tensor := _fed(node)) is not None]
     assumed = [t.name for t in feeds if t.shape.sizes is None or None in t.shape.sizes]
@@ -110,6 +112,21 @@ def graph_step(
         note = f"unknown sizes of {', '.join(assumed)} are taken to be {batch} (--batch)"
         return replace(found, notes=(*found.notes, note))
     return found
+
+
+class _OnOne:
+    """A placement of everything on one device: the cluster's devices are not those of this process,
+    and requests for them are the simulator's business.
+    """
+
+    def __init__(self, device: str) -> None:
+        self._device = device
+
+    def has(self, node: Node) -> bool:
+        return True
+
+    def device_of(self, node: Node) -> str:
+        return self._device
 
 
 def _named(graph: Graph, name: str) -> Tensor | Operation:

@@ -130,6 +130,11 @@ class Compiled:
         return self._region
 
     @property
+    def nodes(self) -> Sequence[Node]:
+        """The nodes that it computes."""
+        return self._region.nodes
+
+    @property
     def working_memory(self) -> int:
         """The bytes of the buffers that it works on, besides its inputs and outputs."""
         return self.plan.arena

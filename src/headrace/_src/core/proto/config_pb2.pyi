@@ -323,7 +323,7 @@ class SessionMetadata(_message.Message):
 class ConfigProto(_message.Message):
     __slots__ = ("device_count", "intra_op_parallelism_threads", "inter_op_parallelism_threads", "use_per_session_threads", "session_inter_op_thread_pool", "placement_period", "device_filters", "gpu_options", "allow_soft_placement", "log_device_placement", "graph_options", "operation_timeout_in_ms", "rpc_options", "cluster_def", "isolate_session_state", "experimental")
     class Experimental(_message.Message):
-        __slots__ = ("collective_group_leader", "executor_type", "recv_buf_max_chunk", "use_numa_affinity", "collective_deterministic_sequential_execution", "collective_nccl", "share_session_state_in_clusterspec_propagation", "disable_thread_spinning", "share_cluster_devices_in_session", "session_metadata", "optimize_for_static_graph", "check_numerics")
+        __slots__ = ("collective_group_leader", "executor_type", "recv_buf_max_chunk", "use_numa_affinity", "collective_deterministic_sequential_execution", "collective_nccl", "share_session_state_in_clusterspec_propagation", "disable_thread_spinning", "share_cluster_devices_in_session", "session_metadata", "optimize_for_static_graph", "check_numerics", "place_by_cost")
         COLLECTIVE_GROUP_LEADER_FIELD_NUMBER: _ClassVar[int]
         EXECUTOR_TYPE_FIELD_NUMBER: _ClassVar[int]
         RECV_BUF_MAX_CHUNK_FIELD_NUMBER: _ClassVar[int]
@@ -336,6 +336,7 @@ class ConfigProto(_message.Message):
         SESSION_METADATA_FIELD_NUMBER: _ClassVar[int]
         OPTIMIZE_FOR_STATIC_GRAPH_FIELD_NUMBER: _ClassVar[int]
         CHECK_NUMERICS_FIELD_NUMBER: _ClassVar[int]
+        PLACE_BY_COST_FIELD_NUMBER: _ClassVar[int]
         collective_group_leader: str
         executor_type: str
         recv_buf_max_chunk: int
@@ -348,7 +349,8 @@ class ConfigProto(_message.Message):
         session_metadata: SessionMetadata
         optimize_for_static_graph: bool
         check_numerics: bool
-        def __init__(self, collective_group_leader: _Optional[str] = ..., executor_type: _Optional[str] = ..., recv_buf_max_chunk: _Optional[int] = ..., use_numa_affinity: _Optional[bool] = ..., collective_deterministic_sequential_execution: _Optional[bool] = ..., collective_nccl: _Optional[bool] = ..., share_session_state_in_clusterspec_propagation: _Optional[bool] = ..., disable_thread_spinning: _Optional[bool] = ..., share_cluster_devices_in_session: _Optional[bool] = ..., session_metadata: _Optional[_Union[SessionMetadata, _Mapping]] = ..., optimize_for_static_graph: _Optional[bool] = ..., check_numerics: _Optional[bool] = ...) -> None: ...
+        place_by_cost: bool
+        def __init__(self, collective_group_leader: _Optional[str] = ..., executor_type: _Optional[str] = ..., recv_buf_max_chunk: _Optional[int] = ..., use_numa_affinity: _Optional[bool] = ..., collective_deterministic_sequential_execution: _Optional[bool] = ..., collective_nccl: _Optional[bool] = ..., share_session_state_in_clusterspec_propagation: _Optional[bool] = ..., disable_thread_spinning: _Optional[bool] = ..., share_cluster_devices_in_session: _Optional[bool] = ..., session_metadata: _Optional[_Union[SessionMetadata, _Mapping]] = ..., optimize_for_static_graph: _Optional[bool] = ..., check_numerics: _Optional[bool] = ..., place_by_cost: _Optional[bool] = ...) -> None: ...
     class DeviceCountEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
