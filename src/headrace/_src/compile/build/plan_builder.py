@@ -23,7 +23,7 @@ from headrace._src.compile.kernels.rows.map_kernel import Map
 from headrace._src.compile.plan.plan import Plan
 from headrace._src.compile.plan.plan_writer import PlanWriter
 from headrace._src.compile.regions.groups import Group, Space, program_of
-from headrace._src.compile.regions.layouts import Blocks
+from headrace._src.compile.regions.layouts import Blocks, outputs_in_blocks
 from headrace._src.compile.regions.region import (
     Region,
     Source,
@@ -116,6 +116,7 @@ class Builder(PlanWriter):
         self.homes: dict[Value, Home] = {}  # values that are computed inside another value's buffer
         self._position = {node: i for i, node in enumerate(region.nodes)}
         self._escaping: set[Value] = set()
+        self._kept = outputs_in_blocks(region, blocked)
         self._argmax: dict[Node, int] = {}
         self.packed: dict[Any, int] = {}  # packed matrices that several products share
         self.fetched: list[Value] = []  # the results of a part of a loop or branch
@@ -154,7 +155,7 @@ class Builder(PlanWriter):
 
     def plan_outputs(self, groups: Sequence[Group]) -> None:
         """Choose the results to compute directly in the caller's output arrays: those that leave
-        the region whole and in the plain layout.
+        the region whole and in the plain layout, or in blocks for another region.
         """
         made = {v for g in groups for n in (*g.nodes, *g.before) for v in n.outputs}
         made |= {g.copied for g in groups if g.copied is not None}
@@ -167,7 +168,7 @@ class Builder(PlanWriter):
                 and source.view.offset == 0
                 and prod(source.view.shape) == prod(base.type.sizes or ())
             )
-            if whole and base in made and base not in self.blocked:
+            if whole and base in made and (base not in self.blocked or value in self._kept):
                 self._outputs.setdefault(base, number)
 
     def copy_outputs(self) -> None:
@@ -295,9 +296,10 @@ class Builder(PlanWriter):
             )
             self._places[key] = buffer
             return buffer
-        if blocked:
-            self._place(value, False)
-            return self._place(value, True)
+        as_given = value in self.region.in_blocks
+        if blocked != as_given:
+            self._place(value, as_given)
+            return self._place(value, blocked)
         self._places[key] = self._given(value)
         return self._places[key]
 

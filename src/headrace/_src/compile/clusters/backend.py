@@ -7,7 +7,8 @@ the pipeline passes them in.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from headrace._src.compile.build.tensor_list_buffers import lists_fit
@@ -18,7 +19,7 @@ from headrace._src.graph.dataflow import Node, Value
 from headrace._src.graph.definition import Effect
 from headrace._src.lowering.rules import Anchor
 
-__all__ = ["LLVM", "Backend", "RegionKernel", "is_worthwhile"]
+__all__ = ["LLVM", "Backend", "Crossing", "RegionKernel", "is_worthwhile"]
 
 # Fewer working nodes than this aren't worth a native call, unless one of them is an anchor.
 _FEWEST = 3
@@ -45,6 +46,18 @@ class RegionKernel(Protocol):
     def __call__(self, values: Sequence[Any], *, ctx: Any, step: Any = None) -> list[Any]: ...
 
 
+@dataclass
+class Crossing:
+    """Values that pass from one region of a backend to another.
+
+    private: those that nothing else reads; the backend chooses how they are laid out. in_blocks:
+    those that a region compiled earlier makes in the blocked layout; `compile` adds to them.
+    """
+
+    private: Set[Value]
+    in_blocks: set[Value] = field(default_factory=set)
+
+
 class Backend(Protocol):
     """The compiler of a type of device."""
 
@@ -60,7 +73,7 @@ class Backend(Protocol):
         """Return whether a region of these nodes is better than their own kernels."""
         ...
 
-    def compile(self, nodes: list[Node], outputs: list[Value]) -> RegionKernel:
+    def compile(self, nodes: list[Node], outputs: list[Value], crossing: Crossing) -> RegionKernel:
         """Return the kernel of a region, whose outputs are the values that others read."""
         ...
 
@@ -83,8 +96,10 @@ class _Llvm:
     def is_worthwhile(self, nodes: Sequence[Node]) -> bool:
         return is_worthwhile(nodes)
 
-    def compile(self, nodes: list[Node], outputs: list[Value]) -> RegionKernel:
-        return compile_region(Region(nodes, outputs))
+    def compile(self, nodes: list[Node], outputs: list[Value], crossing: Crossing) -> RegionKernel:
+        compiled = compile_region(Region(nodes, outputs, crossing.private, crossing.in_blocks))
+        crossing.in_blocks.update(compiled.in_blocks)
+        return compiled
 
 
 LLVM: Backend = _Llvm()

@@ -21,7 +21,7 @@ from dataclasses import replace
 from math import prod
 
 from headrace._src.compile.build.tensor_list_buffers import list_users
-from headrace._src.compile.clusters.backend import LLVM, Backend, RegionKernel
+from headrace._src.compile.clusters.backend import LLVM, Backend, Crossing, RegionKernel
 from headrace._src.compile.clusters.lowerable import is_lowerable
 from headrace._src.compile.clusters.spread_reads import Runs, spread_reads
 from headrace._src.compile.regions.region import Region, is_reference, live_nodes, works
@@ -74,7 +74,14 @@ def cluster(
     """Replace every region that can be compiled by one node. `tell` is called with each node that
     is left to the interpreter, and the reason. `backends`: the compilers of devices, by name.
     """
-    return _Clusterer(flow, tell, backends).run()
+    try:
+        return _Clusterer(flow, tell, backends).run()
+    except _Interpreted:  # what another region was to read in a layout of the compiler's choice
+        return _Clusterer(flow, tell, backends, plain=True).run()
+
+
+class _Interpreted(Exception):
+    """A region could not be compiled, after others have chosen layouts for its inputs."""
 
 
 def regions(
@@ -290,12 +297,20 @@ def _live_readers(flow: Dataflow, runs: Runs) -> Readers:
 
 
 class _Clusterer:
-    def __init__(self, flow: Dataflow, tell: Tell | None, backends: Mapping[str, Backend]) -> None:
+    def __init__(
+        self,
+        flow: Dataflow,
+        tell: Tell | None,
+        backends: Mapping[str, Backend],
+        plain: bool = False,
+    ) -> None:
+        """plain: all values between regions are in the plain layout."""
         self.tell = tell
         self.backends = backends
         self.reasons: dict[Node, str] = {}
         self.flow, self.runs = spread_reads(flow, regions(flow, self.reasons, backends))
         self.readers = _live_readers(self.flow, self.runs)
+        self.crossing = Crossing(set() if plain else self._private())
         self.values: dict[Value, Value] = {}
         self.nodes: dict[Node, tuple[Node, ...]] = {}
         self.after: dict[Value, Node] = {}  # references that a cluster has updated
@@ -319,6 +334,21 @@ class _Clusterer:
             targets=_unique(n for t in self.flow.targets for n in self.nodes[t]),
         )
 
+    def _private(self) -> set[Value]:
+        """Return the values that only regions of their own backend read."""
+        by: dict[Node, Backend] = {}
+        for compiled, run in self.runs:
+            backend = _backend(run[0], self.backends) if compiled else None
+            if backend is not None and backend.is_worthwhile(run):
+                by.update(dict.fromkeys(run, backend))
+        return {
+            value
+            for value, readers in self.readers.items()
+            if None not in readers
+            and (own := by.get(value.producer)) is not None  # type: ignore[arg-type]
+            and all(by.get(reader) is own for reader in readers)  # type: ignore[arg-type]
+        }
+
     def _keep(self, node: Node) -> None:
         inputs = tuple(self.values.get(v, v) for v in node.inputs)
         controls = _unique(
@@ -341,7 +371,7 @@ class _Clusterer:
             return None
         outputs = _outputs(nodes, self.readers)
         try:
-            compiled = backend.compile(nodes, outputs)
+            compiled = backend.compile(nodes, outputs, self.crossing)
         except Exception as error:
             if settings().verify:
                 raise
@@ -351,6 +381,8 @@ class _Clusterer:
                 stacklevel=2,
             )
             self.reasons.update(dict.fromkeys(nodes, f"the compiler failed: {error}"))
+            if any(v in self.crossing.in_blocks for n in nodes for v in n.inputs):
+                raise _Interpreted from error
             return None
         return self._replace(nodes, outputs, compiled)
 

@@ -30,7 +30,13 @@ from headrace._src.compile.build.plan_builder import build
 from headrace._src.compile.build.rowwise import build_rows
 from headrace._src.compile.plan.plan import Plan
 from headrace._src.compile.regions.fuse import fuse
-from headrace._src.compile.regions.layouts import Blocks, blocked_values
+from headrace._src.compile.regions.layouts import (
+    Blocks,
+    blocked_values,
+    outputs_in_blocks,
+    to_blocks,
+    to_plain,
+)
 from headrace._src.compile.regions.region import (
     Region,
     constant_of,
@@ -88,7 +94,7 @@ def plan_region(
 
 def compile_region(region: Region) -> Compiled:
     """Compile a region for this process."""
-    return Compiled(region, plan_region(region))
+    return Compiled(region, plan_region(region), blocked_values(region, host().block))
 
 
 class Compiled:
@@ -96,9 +102,11 @@ class Compiled:
 
     is_silent = True  # NumPy does no arithmetic here, so it has no overflow to report
 
-    def __init__(self, region: Region, plan: Plan) -> None:
+    def __init__(self, region: Region, plan: Plan, blocked: Blocks) -> None:
         self.plan = plan
         self._region = region
+        self._block = blocked.size
+        self.in_blocks = outputs_in_blocks(region, blocked)
         limits = [(region.inputs.index(v), n) for v, n in region.limits if v in region.inputs]
         device = region.nodes[0].device
         where = find_device(device) if device else None
@@ -241,9 +249,12 @@ class Compiled:
             return [own(v) for v in self._by_node(values, ctx)]
 
     def _by_node(self, values: Sequence[Any], ctx: Any = None) -> list[Any]:
-        region = self._region
+        region, block = self._region, self._block
         known = dict(zip((*region.inputs, *region.variables), values, strict=True))
-        return _interpreted(region.nodes, known, region.outputs, ctx)
+        known |= {v: to_plain(known[v], block) for v in region.in_blocks if v in known}
+        results = _interpreted(region.nodes, known, region.outputs, ctx)
+        pairs = zip(region.outputs, results, strict=True)
+        return [to_blocks(r, block) if v in self.in_blocks else r for v, r in pairs]
 
     def __str__(self) -> str:
         return str(self.plan)

@@ -2,10 +2,14 @@
 
 Convolutions and pools work on blocks of channels, as many as a vector register of the target holds.
 Element-wise nodes between them keep that layout. Everything else is plain, and the builder adds a
-conversion where the two meet.
+conversion where the two meet. A value that one region makes for another may keep its blocks too.
 """
 
 from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
 
 from headrace._src.compile.regions.groups import asks_position
 from headrace._src.compile.regions.region import Region, operands_of
@@ -13,7 +17,7 @@ from headrace._src.graph.dataflow import Node, Value
 from headrace._src.lowering.anchor_geometry import AnchorGeometry
 from headrace._src.lowering.rules import Anchor, Elementwise, Join, assembly_of, row_major
 
-__all__ = ["Blocks", "blocked_values"]
+__all__ = ["Blocks", "blocked_values", "outputs_in_blocks", "to_blocks", "to_plain"]
 
 _TYPES = ("float32", "bfloat16")
 
@@ -39,6 +43,7 @@ class Blocks(set[Value]):
 def blocked_values(region: Region, block: int) -> Blocks:
     """The values that are kept in blocks of so many channels."""
     blocked = Blocks(block)
+    blocked.update(region.in_blocks)
     for node in region.nodes:
         rule = node.definition.lower
         if isinstance(rule, Anchor):
@@ -48,6 +53,34 @@ def blocked_values(region: Region, block: int) -> Blocks:
         ):
             blocked.update(node.outputs)
     return blocked
+
+
+def outputs_in_blocks(region: Region, blocked: Blocks) -> set[Value]:
+    """The outputs that leave the region in the blocked layout, for other regions to read."""
+    sources = {v: region.sources[v] for v in region.outputs}
+    bases = Counter(source.base for source in sources.values())
+    return {
+        value
+        for value, source in sources.items()
+        if value in region.private
+        and source.view is None
+        and source.base in blocked
+        and source.base not in region.in_blocks
+        and bases[source.base] == 1
+    }
+
+
+def to_plain(array: np.ndarray, block: int) -> np.ndarray:
+    """Return the plain form of an array whose memory is blocked; its shape is the plain one."""
+    n, h, w, c = array.shape
+    return array.reshape(n, c // block, h, w, block).transpose(0, 2, 3, 1, 4).reshape(n, h, w, c)
+
+
+def to_blocks(array: np.ndarray, block: int) -> np.ndarray:
+    """Return the blocked form of a plain array, with the plain shape."""
+    n, h, w, c = array.shape
+    blocks = array.reshape(n, h, w, c // block, block).transpose(0, 3, 1, 2, 4)
+    return np.ascontiguousarray(blocks).reshape(array.shape)
 
 
 def _is_blocked(region: Region, value: Value, blocked: Blocks) -> bool:

@@ -8,7 +8,7 @@ do no work (Pass, Read, Move) disappear here.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -61,10 +61,14 @@ class Region:
     pools: the pool of each gradient of a max-pool: the pool stores the positions of its maxima, and
         the gradient needs neither its input nor its output
     limits: inputs that hold indices, with their upper bounds
+    private: the outputs that only other regions read, so that their layout is the compiler's choice
+    in_blocks: the inputs that another region gives in the blocked layout
     """
 
     nodes: list[Node]
     outputs: list[Value]
+    private: Set[Value] = frozenset()
+    in_blocks: Set[Value] = frozenset()
     inputs: list[Value] = field(default_factory=list)
     variables: dict[Value, int] = field(default_factory=dict)
     reads: dict[Value, int] = field(default_factory=dict)

@@ -1,0 +1,101 @@
+"""Values between the regions of one device: variables are read again, images keep their blocks."""
+
+import numpy as np
+import pytest
+
+import headrace as tf
+from headrace._src.compile.clusters.cluster_kernel import Compiled
+from headrace._src.compile.regions.layouts import to_blocks, to_plain
+from headrace._src.runtime.partitions import PartitionedExecutable
+
+ALWAYS = tf.GraphOptions(
+    optimizer_options=tf.OptimizerOptions(global_jit_level=tf.OptimizerOptions.ON_1)
+)
+
+
+def train(split, steps=4):
+    """Train two convolutions on one device and one on another; return losses and clusters."""
+    with tf.Graph().as_default():
+        x = tf.placeholder(tf.float32, [2, 8, 8, 3])
+        h = x
+        for i, channels in enumerate((16, 32, 32)):
+            with tf.device(f"/cpu:{int(split and i == 2)}"):
+                shape = [3, 3, h.shape[3].value, channels]
+                start = np.random.default_rng(i).normal(0, 0.1, shape).astype(np.float32)
+                w = tf.get_variable(f"w{i}", initializer=start)
+                h = tf.nn.relu(tf.nn.conv2d(h, w, [1, 1, 1, 1], "SAME"))
+                if i == 0:
+                    h = tf.nn.max_pool(h, [1, 2, 2, 1], [1, 2, 2, 1], "SAME")
+        with tf.device(f"/cpu:{int(split)}"):
+            loss = tf.reduce_mean(tf.square(h))
+        optimizer = tf.train.GradientDescentOptimizer(0.1)
+        step = optimizer.minimize(loss, colocate_gradients_with_ops=True)
+        config = tf.ConfigProto(device_count={"CPU": 2}, graph_options=ALWAYS)
+        with tf.Session(config=config) as session:
+            session.run(tf.global_variables_initializer())
+            images = np.random.default_rng(9).random([2, 8, 8, 3])
+            losses = [session.run([loss, step], {x: images})[0] for _ in range(steps)]
+            return losses, list(clusters(session))
+
+
+def clusters(session):
+    for variants in {id(plan.variants): plan.variants for plan in session._plans.values()}.values():
+        for executable in variants._settled.values():
+            if isinstance(executable, PartitionedExecutable):
+                for instruction in executable.program.instructions:
+                    kernel = instruction.op.definition.kernel
+                    if isinstance(kernel, Compiled):
+                        yield kernel
+
+
+@pytest.fixture(scope="module")
+def split():
+    return train(True)
+
+
+def test_the_losses_are_those_of_one_device(split):
+    np.testing.assert_allclose(split[0], train(False)[0], rtol=1e-5)
+
+
+def test_no_variable_is_copied_to_another_region(split):
+    for kernel in split[1]:
+        variables = set(kernel.region.reads)
+        assert not variables & {kernel.region.sources[v].base for v in kernel.region.outputs}
+
+
+def test_images_keep_their_blocks_between_regions(split):
+    first = next(k for k in split[1] if k.in_blocks)
+    names = {v.name for v in first.in_blocks}
+    assert names <= {"Relu:0", "MaxPool:0"} and names
+    (second,) = [k for k in split[1] if set(k.inputs) & first.in_blocks]
+    assert first.in_blocks & set(second.inputs) == second.region.in_blocks & set(second.inputs)
+
+
+def test_a_value_that_is_sent_is_plain(split):
+    for kernel in split[1]:
+        assert "Relu_1:0" not in {v.name for v in kernel.in_blocks}
+
+
+def test_the_nodes_own_kernels_take_and_give_blocks(split):
+    first = next(k for k in split[1] if k.in_blocks and k.effect.name != "WRITES")
+    rng = np.random.default_rng(3)
+    values = [rng.random(v.type.sizes, np.float32) for v in first.inputs]
+    states = [_Variable(rng, v) for v in first.references]
+    native = first([*values, *states], ctx=None)
+    for a, b in zip(native, first._interpret([*values, *states], None), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+def _Variable(rng, reference):
+    from headrace._src.devices.variable_state import VariableState
+
+    state = VariableState("w", tf.float32, reference.shape)
+    state.assign(rng.random(reference.type.sizes, np.float32) - np.float32(0.5))
+    return state
+
+
+def test_conversions_are_inverse():
+    array = np.random.default_rng(0).random([2, 3, 5, 16], np.float32)
+    blocks = to_blocks(array, 8)
+    assert blocks.reshape(2, 2, 3, 5, 8)[1, 1, 2, 4, 3] == array[1, 2, 4, 11]
+    np.testing.assert_array_equal(to_plain(blocks, 8), array)
