@@ -1,0 +1,139 @@
+"""The backend of XLA devices: which nodes their regions take, and how a region is compiled.
+
+In: nodes of a specialised step. Out: reasons why a node stays outside, or an XlaCluster.
+"""
+
+from __future__ import annotations
+
+from headrace._src.graph.dataflow import Dataflow, Node, Value, is_local, variable_type
+from headrace._src.graph.definition import Definition, Effect
+from headrace._src.graph.structured import is_undefined, parts_of
+from headrace._src.lowering.anchors import Random
+from headrace._src.lowering.list_anchors import ListUse
+from headrace._src.lowering.rules import (
+    Anchor,
+    Elementwise,
+    Join,
+    Move,
+    Pass,
+    Read,
+    Reduce,
+    Update,
+    assembly_of,
+    pointwise_of,
+    reduction_of,
+    update_of,
+    views_of,
+)
+from headrace._src.xla.cluster import XlaCluster
+from headrace._src.xla.table import FUNCTIONS, STATIC, is_reference
+
+__all__ = ["compile_region", "why_not"]
+
+_TYPES = frozenset(
+    ("float32", "float64", "float16", "bfloat16", "bool", "complex64", "complex128")
+    + ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+)
+_OTHER_USE = "its rule is not for these types, shapes or attributes"
+
+
+def compile_region(nodes: list[Node], outputs: list[Value]) -> XlaCluster:
+    """Return the kernel of a region: one function that JAX compiles at its first call."""
+    return XlaCluster(nodes, outputs)
+
+
+def why_not(node: Node) -> str | None:
+    """Return the reason why a node cannot be in a region of an XLA device; None if it can."""
+    definition = node.definition
+    if node.constant is not None:
+        return "a constant"
+    if definition.calls_python:
+        return "it calls Python"
+    if definition.may_wait:
+        return "it may block"
+    if definition.lower is None and definition.op_type not in FUNCTIONS:
+        return _without_kernel(definition)
+    for value in (*node.inputs, *node.outputs):
+        reason = _why_not_value(value)
+        if reason is not None:
+            return reason
+    if parts_of(node):
+        return _why_not_parts(node)
+    return _why_not_use(node)
+
+
+def _without_kernel(definition: Definition) -> str:
+    if definition.effect is Effect.WRITES:
+        return "no XLA kernel: it has side effects"
+    return "no XLA kernel"
+
+
+def _why_not_value(value: Value) -> str | None:
+    if is_local(value):
+        return None
+    if is_reference(value):
+        known = variable_type(value)
+        if known is None:
+            return f"the shape of variable {value.name} is not known"
+        return None if known[0] in _TYPES else f"XLA has no {known[0]}: {value.name}"
+    if value.type.sizes is None:
+        return f"the shape of {value.name} is not known before it runs: {value.type}"
+    name = value.dtype.base_dtype.name
+    return None if name in _TYPES else f"XLA has no {name}: {value.name}"
+
+
+def _why_not_use(node: Node) -> str | None:
+    """The reason why neither the function nor the rule of an op is for this use of it."""
+    rule = node.definition.lower
+    if node.type in FUNCTIONS:
+        for i in STATIC.get(node.type, ()):
+            if node.inputs[i].constant is None:
+                return f"{node.inputs[i].name} must be known when it is compiled"
+        return None
+    if isinstance(rule, Pass | Read):
+        return None
+    if isinstance(rule, Elementwise):
+        return None if pointwise_of(rule, node) is not None else _OTHER_USE
+    if isinstance(rule, Update):
+        return None if update_of(rule, node) is not None else _OTHER_USE
+    if isinstance(rule, Reduce):
+        return None if reduction_of(rule, node) is not None else _OTHER_USE
+    if isinstance(rule, Move):
+        return None if views_of(rule, node) is not None else _OTHER_USE
+    if isinstance(rule, Join):
+        return None if assembly_of(rule, node) is not None else _OTHER_USE
+    if isinstance(rule, Anchor):
+        return _why_not_anchor(node)
+    return "no XLA kernel"
+
+
+def _why_not_anchor(node: Node) -> str | None:
+    geometry = node.geometry
+    if geometry is None:
+        return _OTHER_USE
+    if isinstance(geometry, Random) and geometry.source == "own":
+        return "its generator is state of the session, until the pipeline splits it in two"
+    if isinstance(geometry, ListUse):
+        return "lists are not in regions"
+    return None
+
+
+def _why_not_parts(node: Node) -> str | None:
+    for name, part in parts_of(node).items():
+        reason = _why_not_part(part)
+        if reason is not None:
+            return f"in its {name}: {reason}"
+    return None
+
+
+def _why_not_part(part: Dataflow) -> str | None:
+    for value in part.fetches:
+        if is_reference(value):
+            return f"{value.name}, which it gives, is a reference"
+    for node in part.nodes:
+        if node.constant is not None or is_undefined(node):
+            continue
+        reason = why_not(node)
+        if reason is not None:
+            return f"{node.name} ({node.type}): {reason}"
+    return None
