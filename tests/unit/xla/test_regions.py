@@ -3,7 +3,7 @@
 import numpy as np
 
 import headrace as tf
-from tests.unit.xla.xla_steps import XlaStep, compare
+from tests.unit.xla.xla_steps import compare
 
 X = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
 

@@ -12,9 +12,12 @@ from headrace._src.compile.rewrite.rewrites import cut_pieces, look_at_divisors,
 from headrace._src.core.dtypes import as_dtype
 from headrace._src.core.tensor_shape import TensorShape
 from headrace._src.devices.device import find_device
+from headrace._src.devices.resources import Resources
+from headrace._src.devices.step_context import StepContext
 from headrace._src.graph.dataflow import variable_type
 from headrace._src.graph.definition import bind_kernel
 from headrace._src.pipeline import Options, optimise, prepare
+from headrace._src.runtime.kernels import NodeContext
 from headrace._src.xla import device as xla_device
 from headrace._src.xla.backend import compile_region, why_not
 from headrace._src.xla.table import is_reference
@@ -23,18 +26,10 @@ DEVICE = "/job:localhost/replica:0/task:0/device:XLA:0"
 xla_device.register()
 
 
-class Context:
-    """The context of kernels outside of the region: state by operation."""
+class Context(NodeContext):
+    """The context of kernels, in one step that never ends."""
 
-    def __init__(self, name, kept):
-        self.name = name
-        self._kept = kept
-
-    def state(self, kind, make):
-        return self._kept.setdefault((self.name, kind), make())
-
-    def find(self, handle):
-        return handle
+    step = StepContext()
 
 
 class XlaStep:
@@ -58,6 +53,7 @@ class XlaStep:
         wanted = [v for v in self.flow.fetches if v in made and not is_reference(v)]
         self.cluster = compile_region(inside, list(dict.fromkeys(wanted)))
         self.states = {} if states is None else states
+        self.resources = Resources()
 
     @property
     def refused(self):
@@ -82,13 +78,13 @@ class XlaStep:
             ):
                 known[node.outputs[0]] = self.variable(node.outputs[0])
                 continue
-            inputs = [known[v] if v in known else v.constant for v in node.inputs]
-            result = bind_kernel(node, Context(node.name, self.states))(*inputs)
+            inputs = [known.get(v, v.constant) for v in node.inputs]
+            result = bind_kernel(node, Context(node, self.resources))(*inputs)
             listed = len(node.outputs) > 1 or node.definition.schema.has_list_outputs
             known.update(zip(node.outputs, result if listed else [result], strict=False))
         cluster = self.cluster
         values = [known[v] for v in (*cluster.inputs, *cluster.references)]
-        results = cluster(values, ctx=Context("cluster", self.states))
+        results = cluster(values, ctx=Context(cluster.nodes[0], self.resources))
         known.update(zip(cluster.outputs, results, strict=True))
         return [
             np.asarray(known[v] if v.constant is None else v.constant) for v in self.flow.fetches

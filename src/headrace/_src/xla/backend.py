@@ -5,11 +5,12 @@ In: nodes of a specialised step. Out: reasons why a node stays outside, or an Xl
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from headrace._src.graph.dataflow import Dataflow, Node, Value, is_local, variable_type
 from headrace._src.graph.definition import Definition, Effect
 from headrace._src.graph.structured import is_undefined, parts_of
 from headrace._src.lowering.anchors import Random
-from headrace._src.lowering.list_anchors import ListUse
 from headrace._src.lowering.rules import (
     Anchor,
     Elementwise,
@@ -26,9 +27,10 @@ from headrace._src.lowering.rules import (
     views_of,
 )
 from headrace._src.xla.cluster import XlaCluster
+from headrace._src.xla.list_plan import UnknownList, plan_lists
 from headrace._src.xla.table import FUNCTIONS, STATIC, is_reference
 
-__all__ = ["compile_region", "why_not"]
+__all__ = ["compile_region", "why_not", "why_not_lists"]
 
 _TYPES = frozenset(
     ("float32", "float64", "float16", "bfloat16", "bool", "complex64", "complex128")
@@ -60,6 +62,17 @@ def why_not(node: Node) -> str | None:
     if parts_of(node):
         return _why_not_parts(node)
     return _why_not_use(node)
+
+
+def why_not_lists(nodes: Sequence[Node]) -> str | None:
+    """Return the reason why nodes cannot be in one region because of the tensor arrays and lists
+    that they share; None if they can. All users of a list must be among them.
+    """
+    try:
+        plan_lists(nodes)
+    except UnknownList as error:
+        return str(error)
+    return None
 
 
 def _without_kernel(definition: Definition) -> str:
@@ -113,8 +126,6 @@ def _why_not_anchor(node: Node) -> str | None:
         return _OTHER_USE
     if isinstance(geometry, Random) and geometry.source == "own":
         return "its generator is state of the session, until the pipeline splits it in two"
-    if isinstance(geometry, ListUse):
-        return "lists are not in regions"
     return None
 
 

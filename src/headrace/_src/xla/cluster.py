@@ -32,6 +32,7 @@ from headrace._src.graph.definition import Effect, asks_for_step
 from headrace._src.graph.structured import is_loop
 from headrace._src.lowering.rules import Pass, Update
 from headrace._src.xla.interpret import interpreted
+from headrace._src.xla.list_plan import plan_lists
 from headrace._src.xla.table import is_reference, on_host, writes_of
 
 __all__ = ["XlaCluster"]
@@ -122,6 +123,7 @@ class XlaCluster:
         self._roots: dict[Value, Value] = {}
         self._variables: dict[Value, _Variable] = {}
         self._find_inputs()
+        self.lists = plan_lists(self.nodes)
         used = [self._variables[r] for r in self.references]
         self._used = used
         self._written = [i for i, v in enumerate(used) if v.written]
@@ -146,7 +148,7 @@ class XlaCluster:
 
         def enter(value: Value, node: Node | None) -> None:
             if is_reference(value):
-                return
+                return  # `_use` finds those
             known = value.constant is not None or value.producer in inside
             if not known and value not in seen:
                 seen.add(value)

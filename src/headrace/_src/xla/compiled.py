@@ -25,7 +25,7 @@ def traced(cluster: Any) -> Callable[..., Any]:
         values = dict(zip(cluster.inputs, arguments[:count], strict=True))
         states = dict(zip(cluster.references, arguments[count:], strict=True))
         with collected() as faults:
-            trace = Trace(values, states)
+            trace = Trace(values, states, cluster.lists)
             trace.run(cluster.nodes)
             outputs = [jnp.asarray(trace.value(v)) for v in cluster.outputs]
         new = [trace.states[cluster.references[i]] for i in cluster.written]

@@ -1,8 +1,8 @@
 """The kernel table of device type XLA. In: a Definition. Out: its kernels there, or none.
 
 The table is known without JAX: placement asks it for every op. An op has a kernel if its lowering
-rule or one of the functions that `FUNCTIONS` names computes it; or if it makes state, steers or only
-passes values on, which its own kernel does on any device.
+rule or one of the functions that `FUNCTIONS` names computes it. It has one, too, if it makes state,
+steers or only passes values on, which its own kernel does on any device.
 
 A kernel of this table runs one op by itself, where no region has it: its NumPy kernel runs on the
 host, since XLA is for whole regions.
@@ -22,18 +22,66 @@ __all__ = ["FUNCTIONS", "STATIC", "is_reference", "kernels_of", "writes_of"]
 
 # Ops whose own kernels serve here: they find state, steer, or tell what is known of a value.
 _HOST = frozenset(
-    """
-    Assert CheckNumerics Const ControlTrigger CountUpTo DestroyResourceOp
-    DestroyTemporaryVariable Enter Exit GuaranteeConst If IsVariableInitialized LoopCond Merge
-    NextIteration PartitionedCall Placeholder Print PrintV2 Rank RefEnter RefExit RefIdentity
-    RefMerge RefNextIteration RefSelect RefSwitch ResourceCountUpTo Shape ShapeN Size
-    StatefulPartitionedCall StatelessIf StatelessWhile Switch TemporaryVariable VarHandleOp
-    VarIsInitializedOp Variable VariableShape VariableV2 While
-    BroadcastGradientArgs BroadcastArgs ConcatOffset
-    TensorArrayCloseV3 TensorArraySplitV3 TensorArrayConcatV3 TensorListStack TensorListFromTensor
-    TensorListLength TensorListElementShape StackCloseV2
-    _Call _Undefined _Hold _Reserve _Generator
-    """.split()
+    [
+        "Assert",
+        "CheckNumerics",
+        "Const",
+        "ControlTrigger",
+        "CountUpTo",
+        "DestroyResourceOp",
+        "DestroyTemporaryVariable",
+        "Enter",
+        "Exit",
+        "GuaranteeConst",
+        "If",
+        "IsVariableInitialized",
+        "LoopCond",
+        "Merge",
+        "NextIteration",
+        "PartitionedCall",
+        "Placeholder",
+        "Print",
+        "PrintV2",
+        "Rank",
+        "RefEnter",
+        "RefExit",
+        "RefIdentity",
+        "RefMerge",
+        "RefNextIteration",
+        "RefSelect",
+        "RefSwitch",
+        "ResourceCountUpTo",
+        "Shape",
+        "ShapeN",
+        "Size",
+        "StatefulPartitionedCall",
+        "StatelessIf",
+        "StatelessWhile",
+        "Switch",
+        "TemporaryVariable",
+        "VarHandleOp",
+        "VarIsInitializedOp",
+        "Variable",
+        "VariableShape",
+        "VariableV2",
+        "While",
+        "BroadcastGradientArgs",
+        "BroadcastArgs",
+        "ConcatOffset",
+        "TensorArrayCloseV3",
+        "TensorArraySplitV3",
+        "TensorArrayConcatV3",
+        "TensorListStack",
+        "TensorListFromTensor",
+        "TensorListLength",
+        "TensorListElementShape",
+        "StackCloseV2",
+        "_Call",
+        "_Undefined",
+        "_Hold",
+        "_Reserve",
+        "_Generator",
+    ]
 )
 
 # The module of kernels that has the function of an op.

@@ -1,4 +1,5 @@
-"""Trace nodes as a JAX function. In: nodes of a specialised step, in order, and arrays. Out: arrays.
+"""Trace nodes as a JAX function. In: nodes of a specialised step, in order, and arrays. Out:
+arrays.
 
 A trace keeps the arrays of values, and the current arrays of variables: reads take them, updates
 replace them, so the traced function is pure. Parts of loops and branches are traced by traces of
@@ -14,9 +15,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from headrace._src.graph.control_roles import DEAD
 from headrace._src.graph.dataflow import Dataflow, Node, Value, is_local
-from headrace._src.graph.definition import Effect, bind_kernel
+from headrace._src.graph.definition import bind_kernel
 from headrace._src.graph.structured import is_loop, is_undefined, parts_of
 from headrace._src.lowering.anchors import Advance
 from headrace._src.lowering.list_anchors import ListUse
@@ -27,6 +27,7 @@ from headrace._src.xla.kernels.faults import any_of, check, collected
 from headrace._src.xla.kernels.functions import function_of
 from headrace._src.xla.kernels.pointwise import evaluate
 from headrace._src.xla.kernels.rules import run_rule
+from headrace._src.xla.list_plan import ListRows
 from headrace._src.xla.table import is_reference, writes_of
 
 __all__ = ["Trace"]
@@ -35,18 +36,22 @@ __all__ = ["Trace"]
 class Trace:
     """Nodes under way.
 
-    values: the array of each value; roots: the reference that another one passes on; states: the
-    array of the variable, or the contents of the tensor array, behind each root; faults: as in
-    kernels.faults, through `collected`.
+    values: the array of each value; roots: the key of the state that a reference stands for; states:
+    the array of each variable, and the contents of tensor arrays (kernels.lists); lists: how large
+    these become; declared: the tensor arrays whose rows have a declared shape.
     """
 
-    def __init__(self, values: dict[Value, Any], states: dict[Value, Any]) -> None:
+    def __init__(
+        self, values: dict[Value, Any], states: dict[Any, Any], lists: dict[Node, ListRows]
+    ) -> None:
         self.values = values
         self.states = states
-        self.roots: dict[Value, Value] = {}
+        self.lists = lists
+        self.roots: dict[Value, Any] = {}
+        self.declared: set[Value] = set()
 
-    def root(self, reference: Value) -> Value:
-        """The reference that stands for the same variable in `states`."""
+    def root(self, reference: Value) -> Any:
+        """The key in `states` of the variable or tensor array behind a reference: the first one."""
         return self.roots.get(reference, reference)
 
     def value(self, value: Value) -> Any:
@@ -133,7 +138,8 @@ class Trace:
 
     def _inner(self, part: Dataflow, given: Sequence[Value], values: Sequence[Any]) -> Trace:
         """The trace of a part: its feeds are references of this trace, or values."""
-        inner = Trace({}, self.states.copy())
+        inner = Trace({}, self.states.copy(), self.lists)
+        inner.declared = self.declared
         for feed, outer, value in zip(part.feeds, given, values, strict=True):
             if is_reference(outer) or is_local(outer):
                 inner.roots[feed.value] = self.root(outer)
@@ -146,15 +152,18 @@ class Trace:
         known = [v.constant is not None or v in self.values for v in inputs]
         return [self.value(v) if k else None for v, k in zip(inputs, known, strict=True)]
 
-    def _carried(self, node: Node) -> list[Value]:
-        """The states that a structured node writes."""
+    def _carried(self, node: Node) -> list[Any]:
+        """The keys of the states that a structured node may write."""
         written = [self.root(v) for v in writes_of(node)]
-        return list(dict.fromkeys([*written, *(r for r in self.states if is_local(r))]))
+        arrays = {_array_of(self.root(v)) for v in node.inputs if is_local(v)}
+        return list(dict.fromkeys([*written, *(k for k in self.states if _array_of(k) in arrays)]))
 
     def _branch(self, node: Node) -> list[Any]:
         inputs = node.inputs[1:]
         values, carried = self._given(inputs), self._carried(node)
         counted: list[bool] = []
+
+        data = [not (is_reference(v) or _is_handle(v)) for v in node.outputs]
 
         def taken(part: Dataflow) -> Any:
             def run() -> Any:
@@ -162,15 +171,11 @@ class Trace:
                     inner = self._inner(part, inputs, values)
                     inner.run(part.nodes)
                     results = [
-                        jax.tree.map(jnp.asarray, inner.value(v)) if v.type is not None else None
-                        for v in part.fetches
+                        _shaped(o, jax.tree.map(jnp.asarray, inner.value(v))) if d else None
+                        for o, v, d in zip(node.outputs, part.fetches, data, strict=True)
                     ]
                 counted.append(bool(faults))
-                return (
-                    [_shaped(o, r) for o, r in zip(node.outputs, results, strict=True)],
-                    [inner.states[r] for r in carried],
-                    any_of(faults),
-                )
+                return results, [inner.states[k] for k in carried], any_of(faults)
 
             return run
 
@@ -213,10 +218,10 @@ class Trace:
                     _like(carry[0][k], trace.value(body.fetches[i])) for k, i in enumerate(moving)
                 ]
             counted.append(bool(faults))
-            return new, [trace.states[r] for r in carried], carry[2] | any_of(faults)
+            return new, [trace.states[k] for k in carried], carry[2] | any_of(faults)
 
         first = [jax.tree.map(jnp.asarray, values[i]) for i in moving]
-        start = first, [self.states[r] for r in carried], jnp.asarray(False)
+        start = first, [self.states[k] for k in carried], jnp.asarray(False)
         variables, states, fault = jax.lax.while_loop(goes_on, iterate, start)
         self.states.update(zip(carried, states, strict=True))
         if any(counted):
@@ -238,6 +243,16 @@ def computed(node: Node, inputs: Sequence[Any]) -> list[Any]:
     results = run_rule(node, inputs)
     assert results is not None, f"{node} was let into a region without a function"
     return results
+
+
+def _is_handle(value: Value) -> bool:
+    """Whether a value is the handle of a tensor array or a stack; lists are values."""
+    return value.dtype.name == "resource"
+
+
+def _array_of(key: Any) -> Any:
+    """The tensor array that a gradient's key belongs to."""
+    return key[0] if isinstance(key, tuple) else key
 
 
 def _like(start: Any, value: Any) -> Any:

@@ -1,5 +1,5 @@
-"""Anchors as JAX functions. In: a geometry (lowering.anchors and its neighbours) and the op's inputs.
-Out: arrays; the caller gives them their shapes.
+"""Anchors as JAX functions. In: a geometry (lowering.anchors and its neighbours) and the op's
+inputs. Out: arrays; the caller gives them their shapes.
 
 The geometry determines the result, as in compile.reference. 16-bit floats are summed in float32 and
 rounded once.

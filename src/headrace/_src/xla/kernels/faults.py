@@ -1,6 +1,7 @@
-"""Faults: conditions under which an op's own kernel raises an error. XLA's functions cannot raise, so
-a traced function returns whether one of these conditions held, and its caller then runs the ops' own
-kernels, which say what is wrong.
+"""Faults: conditions under which an op's own kernel raises an error.
+
+XLA's functions cannot raise, so a traced function returns whether one of these conditions held. Its
+caller then runs the ops' own kernels, which say what is wrong.
 """
 
 from __future__ import annotations

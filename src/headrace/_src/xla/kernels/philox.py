@@ -1,5 +1,5 @@
-"""Philox 4x32-10 in JAX. In: a stream, three uint64 words (ops.random.philox). Out: the numbers that
-the NumPy kernels draw from it.
+"""Philox 4x32-10 in JAX. In: a stream, three uint64 words (ops.random.philox). Out: the numbers
+that the NumPy kernels draw from it.
 
 As there, the four words of a sample are kept as two uint64 lanes, and log, sin and cos of 32-bit
 numbers are computed in float64.
@@ -71,7 +71,7 @@ def _uniform(words: Any, dtype: np.dtype) -> Any:
 
 
 def _normal(words: Any, dtype: np.dtype) -> Any:
-    """Two normal numbers of each two uniform ones (Box-Muller); 64-bit, or 32-bit for all others."""
+    """Two normal numbers of each two uniform ones (Box-Muller): float64, or float32."""
     dtype = np.dtype(np.float64 if dtype == np.float64 else np.float32)
     numbers = _uniform(words, dtype)
     radius = jnp.maximum(numbers[..., 0::2], dtype.type(_LEAST_UNIFORM))

@@ -1,5 +1,5 @@
-"""Views of arrays (lowering.rules.View) as JAX functions. In: an array and a view. Out: the elements
-that the view shows; or, the other way round, an array in which the view holds the elements.
+"""Views of arrays (lowering.rules.View) as JAX functions. In: an array and a view. Out: the
+elements that the view shows; or, the other way round, an array in which the view holds them.
 
 A view is any strided pattern of memory, which JAX does not have. Nearly all of them are slices,
 transpositions, reshapings and broadcasts, which XLA can fuse; the others take elements by number.
