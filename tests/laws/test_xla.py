@@ -13,12 +13,12 @@ from headrace._src.lowering.rules import Elementwise
 from headrace._src.ops.base.samples import calls, samples_of, type_choices
 from headrace._src.xla import device as xla_device
 from headrace._src.xla.backend import compile_region, why_not
+from headrace._src.xla.cluster import XlaCluster
 from headrace._src.xla.table import FUNCTIONS, is_reference, writes_of
 from tests.laws.count import count_check
 from tests.laws.test_compiled import LARGER, TRIED
 from tests.laws.test_lowering import (
     assert_same,
-    changed_variables,
     expected_of,
     is_unseeded,
     node_of,
@@ -27,6 +27,7 @@ from tests.laws.test_lowering import (
 
 xla_device.register()
 DEVICE = find_device("/job:localhost/replica:0/task:0/device:XLA:0")
+TYPES = TRIED | {"complex64", "complex128"}
 WITH_KERNELS = sorted(
     o
     for o, d in definitions().items()
@@ -34,68 +35,85 @@ WITH_KERNELS = sorted(
 )
 
 
-def cluster_of(op, arrays, wanted):
-    """The op as a region, or None if XLA does not take this use; and its node."""
-    shapes = [np.shape(w) for w in wanted][: len(op.outputs)]
-    node = node_of(op, arrays, shapes)
-    if why_not(node) is not None:
-        return None, node
-    return compile_region([node], [v for v in node.outputs if not is_reference(v)]), node
+class Use:
+    """One use of an op: the node, arrays for its inputs, and what it should give."""
+
+    def __init__(self, op, arrays, where):
+        self.where = where
+        self.wanted = expected_of(op, arrays)
+        shapes = [np.shape(w) for w in self.wanted][: len(op.outputs)]
+        self.node = node_of(op, arrays, shapes)
+        self.given = dict(zip(self.node.inputs, arrays, strict=True))
+        self.outputs = [v for v in self.node.outputs if not is_reference(v)]
+        self.changed = writes_of(self.node)
 
 
-def states_of(cluster, given):
-    found = []
-    for reference in cluster.references:
-        array = np.asarray(given[reference])
-        dtype = as_dtype(array.dtype)
-        state = DEVICE.variable(reference.name, dtype, TensorShape.of(array.shape))
-        state.assign(array)
-        found.append(state)
-    return found
+def uses(definition, samples, tried):
+    """Every use of an op on these samples that XLA takes."""
+    for sample in samples:
+        for types in type_choices(definition, sample):
+            if not {t.name for t in types.values()} <= tried:
+                continue
+            op, arrays = calls(definition, sample, types)
+            if is_unseeded(op):
+                continue
+            use = Use(op, arrays, f"{definition.op_type} {sample} {types}")
+            if why_not(use.node) is None:
+                yield use
 
 
-def agrees(definition, sample, types):
-    """Check one use; False if XLA doesn't take it."""
-    op, arrays = calls(definition, sample, types)
-    if is_unseeded(op):
-        return False
-    where = f"{definition.op_type} {sample} {types}"
-    wanted = expected_of(op, arrays)
-    cluster, node = cluster_of(op, arrays, wanted)
-    if cluster is None:
-        return False
-    given = dict(zip(node.inputs, arrays, strict=True))
-    states = states_of(cluster, given)
-    found = cluster([*(given[v] for v in cluster.inputs), *states], ctx=None)
-    if changed_variables(op.definition.lower):
-        known = dict(zip(cluster.references, states, strict=True))
-        found = [known[cluster.root(v)].read() for v in writes_of(node)]
-    family = getattr(definition.lower, "family", "")
-    times = 8 if family in ("convolution", "batch_norm") else 2
-    for f, w in zip(found, wanted, strict=True):
-        assert_same(f, w, where, times)
-    count_check()
-    return True
+def state_of(reference, array):
+    """A variable on the device that has this value."""
+    array = np.asarray(array)
+    state = DEVICE.variable(reference.name, as_dtype(array.dtype), TensorShape.of(array.shape))
+    state.assign(array)
+    return state
+
+
+def same(found, wanted, use, times):
+    """Compare: complex numbers by their parts, and no closer than the op's inputs are known."""
+    assert found.dtype == wanted.dtype, use.where
+    if wanted.dtype.kind == "c":
+        found, wanted = (np.stack([x.real, x.imag]) for x in (found, wanted))
+    inputs = {np.asarray(a).dtype for a in use.given.values()}
+    if wanted.dtype == np.float64 and np.dtype(np.complex64) in inputs:
+        found, wanted = found.astype(np.float32), wanted.astype(np.float32)
+    assert_same(found, wanted, use.where, times)
+
+
+def check(found, monkeypatch):
+    """Compile all uses as one region, run it and compare."""
+    monkeypatch.setattr(XlaCluster, "_interpret", None)  # nothing may leave it to the kernels
+    cluster = compile_region([u.node for u in found], [v for u in found for v in u.outputs])
+    given = {v: a for use in found for v, a in use.given.items()}
+    states = {r: state_of(r, given[r]) for r in cluster.references}
+    results = cluster([*(given[v] for v in cluster.inputs), *states.values()], ctx=None)
+    known = dict(zip(cluster.outputs, results, strict=True))
+    for use in found:
+        values = [states[v].read() for v in use.changed] or [known[v] for v in use.outputs]
+        family = getattr(use.node.definition.lower, "family", "")
+        times = 8 if family in ("convolution", "batch_norm") else 2
+        for f, w in zip(values, use.wanted, strict=True):
+            same(np.asarray(f), np.asarray(w), use, times)
+        count_check()
 
 
 @pytest.mark.parametrize("op_type", WITH_KERNELS)
-def test_function_is_the_kernel(op_type):
+def test_function_is_the_kernel(op_type, monkeypatch):
     definition = definitions()[op_type]
-    compared = 0
-    for sample in [*samples_of(definition), *LARGER.get(op_type, ())]:
-        for types in type_choices(definition, sample):
-            if {t.name for t in types.values()} <= TRIED:
-                compared += agrees(definition, sample, types)
-    if definition.effect is not Effect.RANDOM:
-        assert compared, f"no use of {op_type} is taken"
+    samples = [*samples_of(definition), *LARGER.get(op_type, ())]
+    found = list(uses(definition, samples, TYPES))
+    # A random op's generator is moved outside: tests/unit/xla/test_random.py.
+    assert found or definition.effect is Effect.RANDOM, f"no use of {op_type} is taken"
+    if found:
+        check(found, monkeypatch)
 
 
 @pytest.mark.parametrize(
     "op_type", [o for o in WITH_KERNELS if isinstance(definitions()[o].lower, Elementwise)]
 )
-def test_function_is_the_kernel_at_special_numbers(op_type):
+def test_function_is_the_kernel_at_special_numbers(op_type, monkeypatch):
     definition = definitions()[op_type]
-    for sample in special_samples(definition):
-        for types in type_choices(definition, sample):
-            if {t.name for t in types.values()} <= {"float32", "float64"}:
-                agrees(definition, sample, types)
+    found = list(uses(definition, special_samples(definition), {"float32", "float64"}))
+    if found:
+        check(found, monkeypatch)

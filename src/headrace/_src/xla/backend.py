@@ -21,14 +21,13 @@ from headrace._src.lowering.rules import (
     Reduce,
     Update,
     assembly_of,
-    pointwise_of,
     reduction_of,
     update_of,
-    views_of,
 )
 from headrace._src.xla.cluster import XlaCluster
 from headrace._src.xla.list_plan import UnknownList, plan_lists
-from headrace._src.xla.table import FUNCTIONS, STATIC, is_reference
+from headrace._src.xla.table import FUNCTIONS, IGNORED, PARTLY, STATIC, is_reference
+from headrace._src.xla.uses import COMPLEX, program_of, views_seen
 
 __all__ = ["compile_region", "why_not", "why_not_lists"]
 
@@ -55,8 +54,10 @@ def why_not(node: Node) -> str | None:
         return "it may block"
     if definition.lower is None and definition.op_type not in FUNCTIONS:
         return _without_kernel(definition)
-    for value in (*node.inputs, *node.outputs):
-        reason = _why_not_value(value)
+    ignored = IGNORED.get(node.type, len(node.inputs))
+    for i, value in enumerate((*node.inputs, *node.outputs)):
+        known = ignored <= i < len(node.inputs) and value.constant is not None
+        reason = None if known else _why_not_value(value)
         if reason is not None:
             return reason
     if parts_of(node):
@@ -98,26 +99,38 @@ def _why_not_value(value: Value) -> str | None:
 def _why_not_use(node: Node) -> str | None:
     """The reason why neither the function nor the rule of an op is for this use of it."""
     rule = node.definition.lower
-    if node.type in FUNCTIONS:
-        for i in STATIC.get(node.type, ()):
+    if _is_empty(node):
+        return None
+    if node.type in FUNCTIONS and (node.type not in PARTLY or _is_complex(node)):
+        for i in STATIC.get(node.type, lambda node: ())(node):
             if node.inputs[i].constant is None:
                 return f"{node.inputs[i].name} must be known when it is compiled"
         return None
     if isinstance(rule, Pass | Read):
         return None
     if isinstance(rule, Elementwise):
-        return None if pointwise_of(rule, node) is not None else _OTHER_USE
+        return None if program_of(rule, node) is not None else _OTHER_USE
     if isinstance(rule, Update):
         return None if update_of(rule, node) is not None else _OTHER_USE
     if isinstance(rule, Reduce):
         return None if reduction_of(rule, node) is not None else _OTHER_USE
     if isinstance(rule, Move):
-        return None if views_of(rule, node) is not None else _OTHER_USE
+        return None if views_seen(rule, node) is not None else _OTHER_USE
     if isinstance(rule, Join):
         return None if assembly_of(rule, node) is not None else _OTHER_USE
     if isinstance(rule, Anchor):
         return _why_not_anchor(node)
     return "no XLA kernel"
+
+
+def _is_complex(node: Node) -> bool:
+    return bool(COMPLEX.intersection((*node.input_dtypes, *node.output_dtypes)))
+
+
+def _is_empty(node: Node) -> bool:
+    """Whether a node computes nothing: its results have no elements."""
+    pure = node.definition.effect is Effect.PURE and bool(node.outputs)
+    return pure and all(not is_local(v) and 0 in (v.type.sizes or ()) for v in node.outputs)
 
 
 def _why_not_anchor(node: Node) -> str | None:

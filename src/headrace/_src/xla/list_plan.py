@@ -1,5 +1,5 @@
-"""How large lists become. In: the nodes of a region. Out: for each node that makes a tensor array, a
-stack or a list, the shape of its rows and their largest number.
+"""How large lists become. In: the nodes of a region. Out: for each node that makes a tensor array,
+a stack or a list, the shape of its rows and their largest number.
 
 XLA's arrays have fixed sizes, so the number of rows must follow from the number of iterations of
 the loops that add them; a bound on it is enough.

@@ -10,6 +10,7 @@ host, since XLA is for whole regions.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -18,88 +19,89 @@ from headrace._src.graph.definition import Definition, Effect, OpKernel, keyword
 from headrace._src.graph.structured import parts_of
 from headrace._src.lowering.rules import Anchor, Update
 
-__all__ = ["FUNCTIONS", "STATIC", "is_reference", "kernels_of", "writes_of"]
+__all__ = ["FUNCTIONS", "IGNORED", "PARTLY", "STATIC", "is_reference", "kernels_of", "writes_of"]
 
 # Ops whose own kernels serve here: they find state, steer, or tell what is known of a value.
-_HOST = frozenset(
-    [
-        "Assert",
-        "CheckNumerics",
-        "Const",
-        "ControlTrigger",
-        "CountUpTo",
-        "DestroyResourceOp",
-        "DestroyTemporaryVariable",
-        "Enter",
-        "Exit",
-        "GuaranteeConst",
-        "If",
-        "IsVariableInitialized",
-        "LoopCond",
-        "Merge",
-        "NextIteration",
-        "PartitionedCall",
-        "Placeholder",
-        "Print",
-        "PrintV2",
-        "Rank",
-        "RefEnter",
-        "RefExit",
-        "RefIdentity",
-        "RefMerge",
-        "RefNextIteration",
-        "RefSelect",
-        "RefSwitch",
-        "ResourceCountUpTo",
-        "Shape",
-        "ShapeN",
-        "Size",
-        "StatefulPartitionedCall",
-        "StatelessIf",
-        "StatelessWhile",
-        "Switch",
-        "TemporaryVariable",
-        "VarHandleOp",
-        "VarIsInitializedOp",
-        "Variable",
-        "VariableShape",
-        "VariableV2",
-        "While",
-        "BroadcastGradientArgs",
-        "BroadcastArgs",
-        "ConcatOffset",
-        "TensorArrayCloseV3",
-        "TensorArraySplitV3",
-        "TensorArrayConcatV3",
-        "TensorListStack",
-        "TensorListFromTensor",
-        "TensorListLength",
-        "TensorListElementShape",
-        "StackCloseV2",
-        "_Call",
-        "_Undefined",
-        "_Hold",
-        "_Reserve",
-        "_Generator",
-    ]
-)
+_HOST_NAMES = """
+    BroadcastArgs BroadcastGradientArgs ConcatOffset Const ControlTrigger CountUpTo
+    DestroyResourceOp DestroyTemporaryVariable Enter Exit GuaranteeConst If IsVariableInitialized
+    Merge NextIteration PartitionedCall Placeholder Rank RefEnter RefExit RefIdentity RefMerge
+    RefNextIteration RefSelect RefSwitch ResourceCountUpTo Shape ShapeN Size StackCloseV2
+    StatefulPartitionedCall StatelessIf StatelessWhile Switch TemporaryVariable TensorArrayCloseV3
+    TensorArrayConcatV3 TensorArraySplitV3 VarHandleOp VarIsInitializedOp Variable VariableShape
+    VariableV2 While _Call _Generator _Hold _Reserve _Undefined
+"""
+_HOST = frozenset(_HOST_NAMES.split())
 
+_FUNCTION_NAMES = {
+    "complex_numbers": """
+        Angle BatchMatMul BatchMatMulV2 Complex ComplexAbs Conj ConjugateTranspose FFT FFT2D FFT3D
+        IFFT IFFT2D IFFT3D IRFFT IRFFT2D IRFFT3D Imag MatMul Mean Prod RFFT RFFT2D RFFT3D Real Round
+        SquaredDifference Sum
+    """,
+    "matrices": """
+        Cholesky Cross Einsum LogMatrixDeterminant MatrixDeterminant MatrixInverse MatrixSolve
+        MatrixTriangularSolve Qr SelfAdjointEigV2 Svd
+    """,
+    "moves": """
+        BatchToSpace BatchToSpaceND Concat ConcatV2 DynamicStitch ExtractImagePatches
+        InvertPermutation MatrixSetDiag MirrorPad MirrorPadGrad Pack Pad PadV2
+        ParallelDynamicStitch ReverseSequence Roll ScatterNd ScatterNdNonAliasingAdd SpaceToBatch
+        SpaceToBatchND TensorScatterAdd TensorScatterSub TensorScatterUpdate TileGrad
+    """,
+    "numbers": """
+        Assert Bitcast Bucketize CheckNumerics InTopK InTopKV2 LeftShift Mod RightShift
+        SparseSegmentMeanGrad SparseSegmentSqrtNGrad SparseTensorDenseMatMul SparseToDense
+        TruncateMod UnsortedSegmentMax UnsortedSegmentMin UnsortedSegmentProd _UniqueRows
+    """,
+}
 # The module of kernels that has the function of an op.
 FUNCTIONS: dict[str, str] = {
-    op_type: module
-    for module, names in {
-        "moves": "Concat ConcatV2 Pack Pad PadV2",
-    }.items()
-    for op_type in names.split()
+    op_type: module for module, names in _FUNCTION_NAMES.items() for op_type in names.split()
 }
+# Ops whose functions are for complex numbers only; for others, their rules serve.
+PARTLY = frozenset(
+    ("BatchMatMul", "BatchMatMulV2", "ConjugateTranspose", "MatMul", "Mean", "Prod", "Round")
+    + ("SquaredDifference", "Sum")
+)
 
-# The inputs of these ops that must be constants: shapes and axes, by number; -1 is the last one.
-STATIC: dict[str, tuple[int, ...]] = {
-    "Concat": (0,),
-    "ConcatV2": (-1,),
-    "Pad": (1,),
-    "PadV2": (1,),
+
+def _inputs(*numbers: int) -> Callable[[Node], Sequence[int]]:
+    return lambda node: [i % len(node.inputs) for i in numbers]
+
+
+# The inputs of functions that must be constants: shapes, sizes and axes.
+STATIC: dict[str, Callable[[Node], Sequence[int]]] = {
+    "BatchToSpace": _inputs(1),
+    "BatchToSpaceND": _inputs(1, 2),
+    "Concat": _inputs(0),
+    "ConcatV2": _inputs(-1),
+    "ConjugateTranspose": _inputs(1),
+    "DynamicStitch": lambda node: range(len(node.inputs) // 2),
+    "Mean": _inputs(1),
+    "MirrorPad": _inputs(1),
+    "MirrorPadGrad": _inputs(1),
+    "Pad": _inputs(1),
+    "PadV2": _inputs(1),
+    "ParallelDynamicStitch": lambda node: range(len(node.inputs) // 2),
+    "Prod": _inputs(1),
+    "Roll": _inputs(2),
+    "ScatterNd": _inputs(2),
+    "SpaceToBatch": _inputs(1),
+    "SpaceToBatchND": _inputs(1, 2),
+    "SparseSegmentMeanGrad": _inputs(3),
+    "SparseSegmentSqrtNGrad": _inputs(3),
+    "SparseTensorDenseMatMul": _inputs(2),
+    "SparseToDense": _inputs(1),
+    "Sum": _inputs(1),
+    "TileGrad": _inputs(1),
+    "UnsortedSegmentMax": _inputs(2),
+    "UnsortedSegmentMin": _inputs(2),
+    "UnsortedSegmentProd": _inputs(2),
+    **{f"{op}{d}": _inputs(1) for op in ("RFFT", "IRFFT") for d in ("", "2D", "3D")},
 }
+# Inputs from this number on are only for the op's own kernel, which reports an error with them.
+IGNORED = {"Assert": 1}
 
 
 def is_reference(value: Value) -> bool:

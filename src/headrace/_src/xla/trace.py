@@ -36,9 +36,9 @@ __all__ = ["Trace"]
 class Trace:
     """Nodes under way.
 
-    values: the array of each value; roots: the key of the state that a reference stands for; states:
-    the array of each variable, and the contents of tensor arrays (kernels.lists); lists: how large
-    these become; declared: the tensor arrays whose rows have a declared shape.
+    values: the array of each value; roots: the key of the state that a reference stands for;
+    states: the array of each variable, and the contents of tensor arrays (kernels.lists); lists:
+    how large these become; declared: the tensor arrays whose rows have a declared shape.
     """
 
     def __init__(
@@ -235,6 +235,8 @@ class Trace:
 
 def computed(node: Node, inputs: Sequence[Any]) -> list[Any]:
     """The outputs of a node that touches no state: by a function of its own, or by its rule."""
+    if all(0 in (v.type.sizes or ()) for v in node.outputs) and node.outputs:
+        return [_zeros(v) for v in node.outputs]
     function = function_of(node.type)
     if function is not None:
         results = bind_kernel(node, None, function)(*inputs)

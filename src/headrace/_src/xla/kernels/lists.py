@@ -1,8 +1,8 @@
 """Tensor arrays, stacks and lists in a trace. In: a node that uses one. Out: its results.
 
 All of them are arrays with room for every row (list_plan). A list is a value, (rows, count), where
-rows are arrays, or the parts of other lists. A tensor array is a state of the trace, (rows, which of
-them are written), as a variable is; so are its gradients, and stacks. What the ops' own kernels
+rows are arrays, or the parts of other lists. A tensor array is a state of the trace, (rows, which
+of them are written), as a variable is; so are its gradients, and stacks. What the ops' own kernels
 refuse is a fault.
 """
 

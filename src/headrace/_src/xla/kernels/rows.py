@@ -95,6 +95,8 @@ def scatter_rows(how: str, old: Any, places: Any, updates: Any) -> Any:
     same.
     """
     at = old.at[places]
+    if how == "Add" and old.dtype == bool:
+        return at.max(updates, mode="drop")
     change: dict[str, Callable[..., Any]] = {
         "Update": at.set,
         "Add": at.add,

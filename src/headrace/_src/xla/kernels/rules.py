@@ -21,14 +21,13 @@ from headrace._src.lowering.rules import (
     Reduce,
     assembly_of,
     operand_views,
-    pointwise_of,
     reduction_of,
-    views_of,
 )
 from headrace._src.xla.kernels.anchors import run_anchor
 from headrace._src.xla.kernels.faults import check
 from headrace._src.xla.kernels.pointwise import evaluate, numpy_type
 from headrace._src.xla.kernels.views import placed, seen
+from headrace._src.xla.uses import program_of, views_seen
 
 __all__ = ["run_rule"]
 
@@ -43,7 +42,7 @@ def run_rule(node: Node, inputs: Sequence[Any]) -> Arrays | None:
 
 def _elementwise(node: Node, inputs: Sequence[Any]) -> Arrays | None:
     rule: Any = node.definition.lower
-    program, views = pointwise_of(rule, node), operand_views(rule, node)
+    program, views = program_of(rule, node), operand_views(rule, node)
     if program is None or views is None:
         return None
     if rule.divisor is not None and jnp.issubdtype(inputs[rule.divisor].dtype, jnp.integer):
@@ -87,7 +86,7 @@ def _reduce(node: Node, inputs: Sequence[Any]) -> Arrays | None:
 
 def _move(node: Node, inputs: Sequence[Any]) -> Arrays | None:
     rule: Any = node.definition.lower
-    views = views_of(rule, node)
+    views = views_seen(rule, node)
     if views is None:
         return None
     source = jnp.asarray(inputs[rule.operand])
