@@ -14,7 +14,7 @@ from headrace._src.core.tensor_shape import TensorShape
 from headrace._src.devices.device import find_device
 from headrace._src.devices.resources import Resources
 from headrace._src.devices.step_context import StepContext
-from headrace._src.graph.dataflow import variable_type
+from headrace._src.graph.dataflow import map_parts, variable_type
 from headrace._src.graph.definition import bind_kernel
 from headrace._src.pipeline import Options, optimise, prepare
 from headrace._src.runtime.kernels import NodeContext
@@ -32,6 +32,10 @@ class Context(NodeContext):
     step = StepContext()
 
 
+def _deeply(change, flow):
+    return change(map_parts(flow, lambda part: _deeply(change, part)))
+
+
 class XlaStep:
     """A step with one region. `states` are its variables by name, shared by steps of a test."""
 
@@ -41,7 +45,7 @@ class XlaStep:
         flow = prepare(list(fetches), list(targets), list(feeds), options)
         self.flow = optimise(flow, shapes, options)
         for change in (cut_pieces, look_at_divisors, reserve_samples, find_generators):
-            self.flow = change(self.flow)
+            self.flow = _deeply(change, self.flow)
         nodes = [n for n in self.flow.nodes if n.constant is None]
         self.reasons = {n: why_not(n) for n in nodes}
         inside = [n for n in nodes if self.reasons[n] is None]

@@ -27,7 +27,7 @@ from headrace._src.lowering.rules import (
 from headrace._src.xla.cluster import XlaCluster
 from headrace._src.xla.list_plan import UnknownList, plan_lists
 from headrace._src.xla.table import FUNCTIONS, IGNORED, PARTLY, STATIC, is_reference
-from headrace._src.xla.uses import COMPLEX, program_of, views_seen
+from headrace._src.xla.uses import program_of, views_seen
 
 __all__ = ["compile_region", "why_not", "why_not_lists"]
 
@@ -101,7 +101,7 @@ def _why_not_use(node: Node) -> str | None:
     rule = node.definition.lower
     if _is_empty(node):
         return None
-    if node.type in FUNCTIONS and (node.type not in PARTLY or _is_complex(node)):
+    if node.type in FUNCTIONS and _serves(node):
         for i in STATIC.get(node.type, lambda node: ())(node):
             if node.inputs[i].constant is None:
                 return f"{node.inputs[i].name} must be known when it is compiled"
@@ -123,8 +123,10 @@ def _why_not_use(node: Node) -> str | None:
     return "no XLA kernel"
 
 
-def _is_complex(node: Node) -> bool:
-    return bool(COMPLEX.intersection((*node.input_dtypes, *node.output_dtypes)))
+def _serves(node: Node) -> bool:
+    """Whether the function of an op, not its rule, is for a node."""
+    types = PARTLY.get(node.type)
+    return types is None or node.input_dtypes[0] in types
 
 
 def _is_empty(node: Node) -> bool:

@@ -135,7 +135,6 @@ class XlaCluster:
         self._handles = any(r.dtype is resource for r in self.references)
         self._shapes = [v.shape for v in used]
         self._function: Any = None
-        self._checks = False
         self._order: tuple[list[Any], list[Any]] = [], []
 
     def root(self, reference: Value) -> Value:
@@ -208,9 +207,9 @@ class XlaCluster:
         self, results: Any, states: Sequence[Any], values: Sequence[Any], ctx: Any
     ) -> list[Any]:
         """Store the new values of variables, and return the outputs."""
-        outputs, new, fault = results
-        if self._checks and bool(fault):
+        if results is None:
             return self._interpret(values, ctx)
+        outputs, new = results
         for i, array in zip(self._written, new, strict=True):
             _store(states[i], array)
         # A step is over when its effects are: feeds may be changed by their owner from then on.
@@ -238,7 +237,7 @@ class XlaCluster:
     def _build(self) -> None:
         from headrace._src.xla.compiled import compiled  # imports JAX
 
-        self._function, self._checks = compiled(self)
+        self._function = compiled(self)
 
     def argument_types(self) -> list[tuple[tuple[int, ...], np.dtype]]:
         """The shapes and types of the function's arguments: inputs, then variables."""

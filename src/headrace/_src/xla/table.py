@@ -19,7 +19,16 @@ from headrace._src.graph.definition import Definition, Effect, OpKernel, keyword
 from headrace._src.graph.structured import parts_of
 from headrace._src.lowering.rules import Anchor, Update
 
-__all__ = ["FUNCTIONS", "IGNORED", "PARTLY", "STATIC", "is_reference", "kernels_of", "writes_of"]
+__all__ = [
+    "COMPLEX",
+    "FUNCTIONS",
+    "IGNORED",
+    "PARTLY",
+    "STATIC",
+    "is_reference",
+    "kernels_of",
+    "writes_of",
+]
 
 # Ops whose own kernels serve here: they find state, steer, or tell what is known of a value.
 _HOST_NAMES = """
@@ -50,20 +59,24 @@ _FUNCTION_NAMES = {
         SpaceToBatchND TensorScatterAdd TensorScatterSub TensorScatterUpdate TileGrad
     """,
     "numbers": """
-        Assert Bitcast Bucketize CheckNumerics InTopK InTopKV2 LeftShift Mod RightShift
-        SparseSegmentMeanGrad SparseSegmentSqrtNGrad SparseTensorDenseMatMul SparseToDense
-        TruncateMod UnsortedSegmentMax UnsortedSegmentMin UnsortedSegmentProd _UniqueRows
+        Assert Bitcast Bucketize CheckNumerics Div FloorDiv FloorMod InTopK InTopKV2 LeftShift Mod
+        RightShift SparseSegmentMeanGrad SparseSegmentSqrtNGrad SparseTensorDenseMatMul
+        SparseToDense TruncateDiv TruncateMod UnsortedSegmentMax UnsortedSegmentMin
+        UnsortedSegmentProd _UniqueRows
     """,
 }
 # The module of kernels that has the function of an op.
 FUNCTIONS: dict[str, str] = {
     op_type: module for module, names in _FUNCTION_NAMES.items() for op_type in names.split()
 }
-# Ops whose functions are for complex numbers only; for others, their rules serve.
-PARTLY = frozenset(
-    ("BatchMatMul", "BatchMatMulV2", "ConjugateTranspose", "MatMul", "Mean", "Prod", "Round")
-    + ("SquaredDifference", "Sum")
-)
+COMPLEX = frozenset(("complex64", "complex128"))
+_INTEGERS = frozenset(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
+# The types that the functions of some ops are for; for others, their rules serve.
+PARTLY: dict[str, frozenset[str]] = {
+    **dict.fromkeys(("BatchMatMul", "BatchMatMulV2", "ConjugateTranspose", "MatMul"), COMPLEX),
+    **dict.fromkeys(("Mean", "Prod", "Round", "SquaredDifference", "Sum"), COMPLEX),
+    **dict.fromkeys(("Div", "FloorDiv", "FloorMod", "TruncateDiv"), _INTEGERS),
+}
 
 
 def _inputs(*numbers: int) -> Callable[[Node], Sequence[int]]:

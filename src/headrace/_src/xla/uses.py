@@ -20,10 +20,9 @@ from headrace._src.lowering.rules import (
     recorded,
     views_of,
 )
+from headrace._src.xla.table import COMPLEX
 
-__all__ = ["COMPLEX", "program_of", "views_seen"]
-
-COMPLEX = frozenset(("complex64", "complex128"))
+__all__ = ["program_of", "views_seen"]
 
 # The steps that mean for complex numbers what they mean for real ones.
 _ARITHMETIC = frozenset(

@@ -126,6 +126,22 @@ def _shifted(function: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
+def _divided(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A division of integers, which must not be by 0; all others have their rules."""
+
+    def run(x: Any, y: Any) -> Any:
+        x, y = jnp.asarray(x), jnp.asarray(y)
+        if not jnp.issubdtype(y.dtype, jnp.integer):
+            return NotImplemented
+        check(jnp.any(y == 0))
+        shape = jnp.broadcast_shapes(x.shape, y.shape)
+        return function(
+            jnp.broadcast_to(x, shape), jnp.broadcast_to(jnp.where(y == 0, 1, y), shape)
+        )
+
+    return run
+
+
 def _truncated_remainder(x: Any, y: Any) -> Any:
     x, y = jnp.asarray(x), jnp.asarray(y)
     if jnp.issubdtype(y.dtype, jnp.integer):
@@ -157,6 +173,9 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "Bitcast": lambda x, *, type: jax.lax.bitcast_convert_type(jnp.asarray(x), type.numpy),
     "Bucketize": _bucketize,
     "CheckNumerics": _check_numerics,
+    "Div": _divided(jax.lax.div),
+    "FloorDiv": _divided(jnp.floor_divide),
+    "FloorMod": _divided(jnp.remainder),
     "InTopK": lambda predictions, targets, *, k: _in_top_k(predictions, targets, k),
     "InTopKV2": _in_top_k,
     "LeftShift": _shifted(jnp.left_shift),
@@ -166,6 +185,7 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "SparseSegmentSqrtNGrad": _segment_gradient(True),
     "SparseTensorDenseMatMul": _sparse_product,
     "SparseToDense": _sparse_to_dense,
+    "TruncateDiv": _divided(jax.lax.div),
     "TruncateMod": _truncated_remainder,
     "UnsortedSegmentMax": _segments("max"),
     "UnsortedSegmentMin": _segments("min"),

@@ -24,7 +24,6 @@ from headrace._src.lowering.rules import (
     reduction_of,
 )
 from headrace._src.xla.kernels.anchors import run_anchor
-from headrace._src.xla.kernels.faults import check
 from headrace._src.xla.kernels.pointwise import evaluate, numpy_type
 from headrace._src.xla.kernels.views import placed, seen
 from headrace._src.xla.uses import program_of, views_seen
@@ -45,8 +44,6 @@ def _elementwise(node: Node, inputs: Sequence[Any]) -> Arrays | None:
     program, views = program_of(rule, node), operand_views(rule, node)
     if program is None or views is None:
         return None
-    if rule.divisor is not None and jnp.issubdtype(inputs[rule.divisor].dtype, jnp.integer):
-        check(jnp.any(jnp.asarray(inputs[rule.divisor]) == 0))
     operands = inputs if rule.operands is None else [inputs[i] for i in rule.operands]
     if rule.views is not None:
         operands = [seen(jnp.asarray(x), v) for x, v in zip(operands, views, strict=True)]
