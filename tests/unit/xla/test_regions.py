@@ -31,3 +31,11 @@ def test_resource_variables_are_updated_too():
     loss = tf.reduce_sum(tf.square(tf.matmul(x, w)))
     train = tf.train.MomentumOptimizer(0.01, 0.9).minimize(loss)
     compare([loss], [x], [X], [train], steps=3)
+
+
+def test_windows_that_leave_elements_over():
+    x = tf.placeholder(tf.float32, [2, 6, 7, 3])
+    values = np.random.default_rng(1).normal(size=(2, 6, 7, 3)).astype(np.float32)
+    for pool in (tf.nn.max_pool2d, tf.nn.avg_pool2d):
+        y = pool(x, 1, 2, "VALID") + pool(x, 2, 2, "VALID")[:, :1, :1]
+        compare([y, *tf.gradients(tf.square(y), x)], [x], [values])

@@ -114,13 +114,15 @@ def _lowest(dtype: Any) -> Any:
 
 
 def _reduced(combine: Any, initial: Any, axes: Sequence[Window[int]], x: Any) -> Any:
+    # What no window sees is cut off first: JAX has no gradient of negative padding.
+    x = jax.lax.slice(x, [0] * x.ndim, [a.size + min(a.after, 0) for a in axes])
     return jax.lax.reduce_window(
         x,
         initial,
         combine,
         tuple(a.taps for a in axes),
         tuple(a.stride for a in axes),
-        [(a.before, a.after) for a in axes],
+        [(a.before, max(a.after, 0)) for a in axes],
         window_dilation=tuple(a.dilation for a in axes),
     )
 
