@@ -1,4 +1,4 @@
-"""Errors that XLA cannot raise: the ops' own kernels report them, and variables keep their values."""
+"""Errors that XLA cannot raise: the ops' own kernels report them; variables keep their values."""
 
 import numpy as np
 import pytest

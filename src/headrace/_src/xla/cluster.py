@@ -13,7 +13,7 @@ JAX is imported by the first call.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import compress
 from operator import methodcaller
@@ -134,7 +134,7 @@ class XlaCluster:
         self.asks_for = ("ctx", "step") if any(map(asks_for_step, self.nodes)) else ("ctx",)
         self._handles = any(r.dtype is resource for r in self.references)
         self._shapes = [v.shape for v in used]
-        self._function: Any = None
+        self._function: Callable[..., Any] | None = None
         self._order: tuple[list[Any], list[Any]] = [], []
 
     def root(self, reference: Value) -> Value:
@@ -178,13 +178,12 @@ class XlaCluster:
     # -- Calls -------------------------------------------------------------------------------------
 
     def __call__(self, values: Sequence[Any], *, ctx: Any, step: Any = None) -> list[Any]:
-        if self._function is None:
-            self._build()
+        run = self._function or self._build()
         count = len(self.inputs)
         # DEAD: an earlier branch on the same predicate did not compute it.
         inputs = [_stand_in(v) if x is DEAD else x for v, x in zip(self.inputs, values)]
         if not self.references:
-            return self._finished(self._function(*inputs), (), values, ctx)
+            return self._finished(run(*inputs), (), values, ctx)
         states = values[count:]
         if self._handles or any(s is DEAD for s in states):
             states = [v.find(s, ctx) for v, s in zip(self._used, states, strict=True)]
@@ -198,7 +197,7 @@ class XlaCluster:
         try:
             held.extend(map(_ACQUIRE, locks))
             arrays = [v.array(s) for v, s in zip(self._used, states, strict=True)]
-            results = self._function(*inputs, *arrays)
+            results = run(*inputs, *arrays)
             return self._finished(results, states, values, ctx)
         finally:
             give_back()
@@ -234,10 +233,11 @@ class XlaCluster:
 
     # -- The function ------------------------------------------------------------------------------
 
-    def _build(self) -> None:
+    def _build(self) -> Callable[..., Any]:
         from headrace._src.xla.compiled import compiled  # imports JAX
 
         self._function = compiled(self)
+        return self._function
 
     def argument_types(self) -> list[tuple[tuple[int, ...], np.dtype]]:
         """The shapes and types of the function's arguments: inputs, then variables."""

@@ -41,7 +41,9 @@ class Xla(Device):
         return jax_device(int(DeviceSpec.from_string(self.name).device_index or 0))
 
     def put(self, value: Any) -> Any:
-        """Copy a host value to the device; strings and handles stay where they are."""
+        """Return a host value as an array of the device; strings stay where they are. On a CPU it
+        may share the memory, which must not be written until the step ends.
+        """
         array = np.asarray(value)
         if array.dtype.kind in "OSU":
             return value

@@ -12,9 +12,10 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
-__all__ = ["get", "jax_device", "put", "wide"]
+__all__ = ["copied", "get", "jax_device", "put", "wide"]
 
 
 def wide() -> Any:
@@ -29,9 +30,17 @@ def jax_device(index: int) -> Any:
 
 
 def put(value: Any, device: Any) -> Any:
-    """Copy a value to a JAX device."""
+    """Return a value as an array on a JAX device. On a CPU it may share the memory, which must not
+    be written as long as the array is used.
+    """
     with wide():
-        return jax.device_put(value, device, may_alias=False)
+        return jax.device_put(value, device)
+
+
+def copied(value: Any, device: Any) -> Any:
+    """Return a copy of a value in memory of a JAX device, which the array alone holds."""
+    with wide():
+        return jax.device_put(jnp.array(value, copy=True), device).block_until_ready()
 
 
 def get(value: Any) -> np.ndarray:

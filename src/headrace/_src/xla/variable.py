@@ -17,7 +17,7 @@ from headrace._src.core.dtypes import DType
 from headrace._src.core.tensor_shape import TensorShape
 from headrace._src.devices.allocator import Allocator
 from headrace._src.devices.variable_state import VariableState, new_memory
-from headrace._src.xla.jax_arrays import get, put
+from headrace._src.xla.jax_arrays import copied, get
 
 __all__ = ["XlaVariableState"]
 
@@ -46,7 +46,7 @@ class XlaVariableState(VariableState):
         its memory.
         """
         if self._array is None:
-            self._array = put(super().look(), self._device)
+            self._array = copied(super().look(), self._device)
         return self._array
 
     def adopt_array(self, array: Any) -> None:

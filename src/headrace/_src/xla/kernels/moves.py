@@ -43,8 +43,8 @@ def _mirror_pad_gradient(x: Any, paddings: np.ndarray, *, mode: str) -> Any:
     return result
 
 
-def _space_to_batch(x: Any, block: np.ndarray, paddings: np.ndarray) -> Any:
-    block = [int(b) for b in block]
+def _space_to_batch(x: Any, sides: np.ndarray, paddings: np.ndarray) -> Any:
+    block = [int(b) for b in sides]
     rest = x.ndim - len(block) - 1
     x = jnp.pad(x, [(0, 0), *paddings.tolist(), *[(0, 0)] * rest])
     batch, *sizes = x.shape
@@ -58,8 +58,8 @@ def _space_to_batch(x: Any, block: np.ndarray, paddings: np.ndarray) -> Any:
     return x.transpose(*blocks, 0, *outer, *kept).reshape(batch * prod(block), *counts, *inner)
 
 
-def _batch_to_space(x: Any, block: np.ndarray, crops: np.ndarray) -> Any:
-    block = [int(b) for b in block]
+def _batch_to_space(x: Any, sides: np.ndarray, crops: np.ndarray) -> Any:
+    block = [int(b) for b in sides]
     batch, *sizes = x.shape
     count, inner = len(block), sizes[len(block) :]
     x = x.reshape(*block, batch // prod(block), *sizes)

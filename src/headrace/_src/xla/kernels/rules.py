@@ -5,7 +5,6 @@ meaning that the op's rule has; None where the rule is not for this use of the o
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import prod
 from typing import Any
 
 import jax.numpy as jnp
@@ -48,8 +47,7 @@ def _elementwise(node: Node, inputs: Sequence[Any]) -> Arrays | None:
     if rule.views is not None:
         operands = [seen(jnp.asarray(x), v) for x, v in zip(operands, views, strict=True)]
     shape = node.output_shapes[0]
-    indices = np.indices(shape, sparse=True) if prod(shape) else np.indices(shape)
-    results = evaluate(program, operands, indices)
+    results = evaluate(program, operands, np.indices(shape, sparse=True))
     return [jnp.broadcast_to(x, shape) for x in results]
 
 
