@@ -11,23 +11,10 @@ from headrace._src.graph.dataflow import Dataflow, Node, Value, is_local, variab
 from headrace._src.graph.definition import Definition, Effect
 from headrace._src.graph.structured import is_undefined, parts_of
 from headrace._src.lowering.anchors import Random
-from headrace._src.lowering.rules import (
-    Anchor,
-    Elementwise,
-    Join,
-    Move,
-    Pass,
-    Read,
-    Reduce,
-    Update,
-    assembly_of,
-    reduction_of,
-    update_of,
-)
 from headrace._src.xla.cluster import XlaCluster
 from headrace._src.xla.list_plan import UnknownList, plan_lists
-from headrace._src.xla.table import FUNCTIONS, IGNORED, PARTLY, STATIC, is_reference
-from headrace._src.xla.uses import program_of, views_seen
+from headrace._src.xla.table import FUNCTIONS, IGNORED, STATIC, is_reference
+from headrace._src.xla.uses import by_function, by_rule
 
 __all__ = ["compile_region", "why_not", "why_not_lists"]
 
@@ -35,7 +22,6 @@ _TYPES = frozenset(
     ("float32", "float64", "float16", "bfloat16", "bool", "complex64", "complex128")
     + ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 )
-_OTHER_USE = "its rule is not for these types, shapes or attributes"
 
 
 def compile_region(nodes: list[Node], outputs: list[Value]) -> XlaCluster:
@@ -98,50 +84,25 @@ def _why_not_value(value: Value) -> str | None:
 
 def _why_not_use(node: Node) -> str | None:
     """The reason why neither the function nor the rule of an op is for this use of it."""
-    rule = node.definition.lower
     if _is_empty(node):
         return None
-    if node.type in FUNCTIONS and _serves(node):
+    if by_function(node):
         for i in STATIC.get(node.type, lambda node: ())(node):
             if node.inputs[i].constant is None:
                 return f"{node.inputs[i].name} must be known when it is compiled"
         return None
-    if isinstance(rule, Pass | Read):
-        return None
-    if isinstance(rule, Elementwise):
-        return None if program_of(rule, node) is not None else _OTHER_USE
-    if isinstance(rule, Update):
-        return None if update_of(rule, node) is not None else _OTHER_USE
-    if isinstance(rule, Reduce):
-        return None if reduction_of(rule, node) is not None else _OTHER_USE
-    if isinstance(rule, Move):
-        return None if views_seen(rule, node) is not None else _OTHER_USE
-    if isinstance(rule, Join):
-        return None if assembly_of(rule, node) is not None else _OTHER_USE
-    if isinstance(rule, Anchor):
-        return _why_not_anchor(node)
-    return "no XLA kernel"
-
-
-def _serves(node: Node) -> bool:
-    """Whether the function of an op, not its rule, is for a node."""
-    types = PARTLY.get(node.type)
-    return types is None or node.input_dtypes[0] in types
+    if not by_rule(node):
+        return "its rule is not for these types, shapes or attributes"
+    geometry = node.geometry
+    if isinstance(geometry, Random) and geometry.source == "own":
+        return "its generator is state of the session, until the pipeline splits it in two"
+    return None
 
 
 def _is_empty(node: Node) -> bool:
     """Whether a node computes nothing: its results have no elements."""
     pure = node.definition.effect is Effect.PURE and bool(node.outputs)
     return pure and all(not is_local(v) and 0 in (v.type.sizes or ()) for v in node.outputs)
-
-
-def _why_not_anchor(node: Node) -> str | None:
-    geometry = node.geometry
-    if geometry is None:
-        return _OTHER_USE
-    if isinstance(geometry, Random) and geometry.source == "own":
-        return "its generator is state of the session, until the pipeline splits it in two"
-    return None
 
 
 def _why_not_parts(node: Node) -> str | None:

@@ -44,9 +44,10 @@ _HOST = frozenset(_HOST_NAMES.split())
 
 _FUNCTION_NAMES = {
     "complex_numbers": """
-        Angle BatchMatMul BatchMatMulV2 Complex ComplexAbs Conj ConjugateTranspose FFT FFT2D FFT3D
-        IFFT IFFT2D IFFT3D IRFFT IRFFT2D IRFFT3D Imag MatMul Mean Prod RFFT RFFT2D RFFT3D Real Round
-        SquaredDifference Sum
+        Acos Acosh Angle Asin Asinh Atan Atanh BatchMatMul BatchMatMulV2 Complex ComplexAbs Conj
+        ConjugateTranspose Cosh Expm1 FFT FFT2D FFT3D IFFT IFFT2D IFFT3D IRFFT IRFFT2D IRFFT3D Imag
+        Inv InvGrad Log1p MatMul Mean Prod RFFT RFFT2D RFFT3D Real RealDiv Reciprocal ReciprocalGrad
+        Round Rsqrt RsqrtGrad Sigmoid SigmoidGrad Sinh SqrtGrad SquaredDifference Sum Tan TanhGrad
     """,
     "matrices": """
         Cholesky Cross Einsum LogMatrixDeterminant MatrixDeterminant MatrixInverse MatrixSolve
@@ -71,11 +72,20 @@ FUNCTIONS: dict[str, str] = {
 }
 COMPLEX = frozenset(("complex64", "complex128"))
 _INTEGERS = frozenset(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
-# The types that the functions of some ops are for; for others, their rules serve.
-PARTLY: dict[str, frozenset[str]] = {
-    **dict.fromkeys(("BatchMatMul", "BatchMatMulV2", "ConjugateTranspose", "MatMul"), COMPLEX),
-    **dict.fromkeys(("Mean", "Prod", "Round", "SquaredDifference", "Sum"), COMPLEX),
-    **dict.fromkeys(("Div", "FloorDiv", "FloorMod", "TruncateDiv"), _INTEGERS),
+# The types that the functions of ops with rules are for; for others, the rules serve. Where `None`
+# is among them, the function also takes uses that the rule is not for.
+_REAL_RULES = """
+    Acos Acosh Asin Asinh Atan Atanh ConjugateTranspose Cosh Expm1 Inv InvGrad Log1p RealDiv
+    Reciprocal ReciprocalGrad Round Rsqrt RsqrtGrad Sigmoid SigmoidGrad Sinh SqrtGrad
+    SquaredDifference Tan TanhGrad
+"""
+PARTLY: dict[str, frozenset[str | None]] = {
+    **dict.fromkeys(_REAL_RULES.split(), frozenset((*COMPLEX,))),
+    **dict.fromkeys(
+        ("BatchMatMul", "BatchMatMulV2", "MatMul", "Mean", "Prod", "Sum"),
+        frozenset((*COMPLEX, None)),
+    ),
+    **dict.fromkeys(("Div", "FloorDiv", "FloorMod", "TruncateDiv"), frozenset(_INTEGERS)),
 }
 
 

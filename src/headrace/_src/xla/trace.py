@@ -29,6 +29,7 @@ from headrace._src.xla.kernels.pointwise import evaluate
 from headrace._src.xla.kernels.rules import run_rule
 from headrace._src.xla.list_plan import ListRows
 from headrace._src.xla.table import is_reference, writes_of
+from headrace._src.xla.uses import by_function
 
 __all__ = ["Trace"]
 
@@ -237,11 +238,9 @@ def computed(node: Node, inputs: Sequence[Any]) -> list[Any]:
     """The outputs of a node that touches no state: by a function of its own, or by its rule."""
     if all(0 in (v.type.sizes or ()) for v in node.outputs) and node.outputs:
         return [_zeros(v) for v in node.outputs]
-    function = function_of(node.type)
-    if function is not None:
-        results = bind_kernel(node, None, function)(*inputs)
-        if results is not NotImplemented:
-            return list(results) if isinstance(results, tuple | list) else [results]
+    if by_function(node):
+        results = bind_kernel(node, None, function_of(node.type))(*inputs)
+        return list(results) if isinstance(results, tuple | list) else [results]
     results = run_rule(node, inputs)
     assert results is not None, f"{node} was let into a region without a function"
     return results

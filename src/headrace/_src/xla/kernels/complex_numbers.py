@@ -1,7 +1,7 @@
 """Complex numbers and spectra. In: inputs as an op's kernel has them. Out: outputs.
 
-Element-wise ops on complex numbers have their rules; the ops here convert, sum or transform them.
-A function returns NotImplemented for real numbers where the rule serves.
+Arithmetic on complex numbers has its rules; these functions are for the other ops. Those of sums
+and products serve wherever the rules of these ops do not.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -25,49 +26,74 @@ def _part(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _reduced(function: Callable[..., Any]) -> Callable[..., Any]:
     def run(x: Any, axes: np.ndarray, *, keep_dims: bool) -> Any:
-        x = jnp.asarray(x)
-        if not jnp.iscomplexobj(x):
-            return NotImplemented
         along = tuple(int(a) for a in axes.reshape(-1))
-        return function(x, along, keepdims=keep_dims)
+        return function(jnp.asarray(x), along, keepdims=keep_dims)
 
     return run
 
 
-def _product(x: Any, y: Any, adjoint_x: bool, adjoint_y: bool) -> Any:
+def _mean(x: Any, axes: Any, keepdims: bool) -> Any:
+    if not jnp.issubdtype(x.dtype, jnp.integer):
+        return jnp.mean(x, axes, keepdims=keepdims)
+    total = jnp.sum(x, axes, dtype=x.dtype, keepdims=keepdims)
+    return jax.lax.div(total, jnp.full_like(total, x.size // max(total.size, 1)))
+
+
+def _product(x: Any, y: Any, *, adj_x: bool, adj_y: bool) -> Any:
     x, y = jnp.asarray(x), jnp.asarray(y)
-    if not jnp.iscomplexobj(x):
-        return NotImplemented
-    x = jnp.conj(jnp.swapaxes(x, -1, -2)) if adjoint_x else x
-    y = jnp.conj(jnp.swapaxes(y, -1, -2)) if adjoint_y else y
-    return jnp.matmul(x, y)
+    x = jnp.conj(jnp.swapaxes(x, -1, -2)) if adj_x else x
+    y = jnp.conj(jnp.swapaxes(y, -1, -2)) if adj_y else y
+    return jnp.matmul(x, y).astype(x.dtype)
 
 
 def _transposed_product(x: Any, y: Any, *, transpose_a: bool, transpose_b: bool) -> Any:
-    x = jnp.swapaxes(jnp.asarray(x), -1, -2) if transpose_a else x
-    y = jnp.swapaxes(jnp.asarray(y), -1, -2) if transpose_b else y
-    return _product(x, y, False, False)
+    x, y = jnp.asarray(x), jnp.asarray(y)
+    return jnp.matmul(x.T if transpose_a else x, y.T if transpose_b else y).astype(x.dtype)
 
 
 def _conjugate_transpose(x: Any, permutation: np.ndarray) -> Any:
-    x = jnp.asarray(x)
-    if not jnp.iscomplexobj(x):
-        return NotImplemented
-    return jnp.conj(jnp.transpose(x, [int(d) for d in permutation]))
+    return jnp.conj(jnp.transpose(jnp.asarray(x), [int(d) for d in permutation]))
 
 
 def _round(x: Any) -> Any:
-    x = jnp.asarray(x)
-    if not jnp.iscomplexobj(x):
-        return NotImplemented
     return (jnp.rint(x.real) + 1j * jnp.rint(x.imag)).astype(x.dtype)
 
 
 def _squared_difference(x: Any, y: Any) -> Any:
-    x, y = jnp.asarray(x), jnp.asarray(y)
-    if not jnp.iscomplexobj(x):
-        return NotImplemented
     return jnp.conj(x - y) * (x - y)
+
+
+def _on_arrays(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *inputs: function(*map(jnp.asarray, inputs))
+
+
+# Element-wise functions of complex numbers whose rules are for real ones.
+_ELEMENTWISE: dict[str, Callable[..., Any]] = {
+    "Acos": jnp.arccos,
+    "Acosh": jnp.arccosh,
+    "Asin": jnp.arcsin,
+    "Asinh": jnp.arcsinh,
+    "Atan": jnp.arctan,
+    "Atanh": jnp.arctanh,
+    "Cosh": jnp.cosh,
+    "Expm1": jnp.expm1,
+    "Inv": lambda x: 1 / x,
+    "InvGrad": lambda y, dy: -dy * jnp.conj(y) ** 2,
+    "Log1p": jnp.log1p,
+    "RealDiv": jnp.divide,
+    "Reciprocal": lambda x: 1 / x,
+    "ReciprocalGrad": lambda y, dy: -dy * jnp.conj(y) ** 2,
+    "Round": _round,
+    "Rsqrt": lambda x: 1 / jnp.sqrt(x),
+    "RsqrtGrad": lambda y, dy: dy * jnp.conj(y) ** 3 * -0.5,
+    "Sigmoid": lambda x: 1 / (1 + jnp.exp(-x)),
+    "SigmoidGrad": lambda y, dy: (1 - y) * y * dy,
+    "Sinh": jnp.sinh,
+    "SqrtGrad": lambda y, dy: dy * 0.5 / jnp.conj(y),
+    "SquaredDifference": _squared_difference,
+    "Tan": jnp.tan,
+    "TanhGrad": lambda y, dy: (1 - y * y) * dy,
+}
 
 
 def _spectrum(function: Callable[..., Any], axes: int) -> Callable[..., Any]:
@@ -87,20 +113,19 @@ def _real_spectrum(function: Callable[..., Any], axes: int, dtype: Any) -> Calla
 
 KERNELS: dict[str, Callable[..., Any]] = {
     "Angle": _part(jnp.angle),
-    "BatchMatMul": lambda x, y, *, adj_x, adj_y: _product(x, y, adj_x, adj_y),
-    "BatchMatMulV2": lambda x, y, *, adj_x, adj_y: _product(x, y, adj_x, adj_y),
+    "BatchMatMul": _product,
+    "BatchMatMulV2": _product,
     "Complex": _complex,
     "ComplexAbs": _part(jnp.abs),
     "Conj": lambda x: jnp.conj(jnp.asarray(x)),
     "ConjugateTranspose": _conjugate_transpose,
     "Imag": _part(jnp.imag),
     "MatMul": _transposed_product,
-    "Mean": _reduced(jnp.mean),
+    "Mean": _reduced(_mean),
     "Prod": _reduced(jnp.prod),
     "Real": _part(jnp.real),
-    "Round": _round,
-    "SquaredDifference": _squared_difference,
     "Sum": _reduced(jnp.sum),
+    **{name: _on_arrays(function) for name, function in _ELEMENTWISE.items()},
     **{f"FFT{d}": _spectrum(jnp.fft.fftn, n) for n, d in enumerate(("", "2D", "3D"), 1)},
     **{f"IFFT{d}": _spectrum(jnp.fft.ifftn, n) for n, d in enumerate(("", "2D", "3D"), 1)},
     **{

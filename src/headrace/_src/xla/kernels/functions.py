@@ -1,7 +1,5 @@
 """Find the function of an op by its name. In: an op type. Out: a function as a kernel is: of its
-inputs, with attributes by keyword; constants are NumPy arrays. None if the op's rule serves.
-
-A function returns NotImplemented for uses that it leaves to the rule.
+inputs, with attributes by keyword; constants are NumPy arrays.
 """
 
 from __future__ import annotations
@@ -17,9 +15,6 @@ __all__ = ["function_of"]
 
 
 @cache
-def function_of(op_type: str) -> Callable[..., Any] | None:
-    """The function that computes an op, if it has one of its own."""
-    module = FUNCTIONS.get(op_type)
-    if module is None:
-        return None
-    return import_module(f"headrace._src.xla.kernels.{module}").KERNELS[op_type]
+def function_of(op_type: str) -> Callable[..., Any]:
+    """The function that computes an op of `FUNCTIONS`."""
+    return import_module(f"headrace._src.xla.kernels.{FUNCTIONS[op_type]}").KERNELS[op_type]
