@@ -15,6 +15,7 @@ __all__ = ["pytest_addoption", "pytest_collection_modifyitems", "pytest_configur
 MARKERS = {
     "needs_llvm": "the test is about compiled code, or about compiling: it needs llvmlite",
     "needs_onednn": "the test is about oneDNN's kernels",
+    "needs_jax": "the test is about XLA devices",
     "slow": "the test takes long, there are many like it, or no package can change its outcome: "
     "--quick leaves it out",
 }
@@ -29,9 +30,11 @@ PLACES = {
     "laws/test_fresh.py": ["slow"],
     "laws/test_generated_kernels.py": ["needs_llvm", "slow"],
     "laws/test_lowering.py": ["slow"],
+    "laws/test_xla.py": ["needs_jax", "slow"],
     "programs/test_ahead.py": ["needs_llvm", "slow"],
     "programs/test_documents.py": ["slow"],
     "programs/test_types.py": ["slow"],
+    "programs/test_xla_coverage.py": ["slow"],
     "property": ["slow"],
     "unit/checkpoint": ["slow"],
     "unit/cli/test_doctor.py": ["needs_llvm", "needs_onednn"],
@@ -46,9 +49,10 @@ PLACES = {
     "unit/devices/test_onednn_softmax.py": ["needs_onednn"],
     "unit/summary": ["slow"],
     "unit/test_python_modules.py": ["slow"],
+    "unit/xla": ["needs_jax", "slow"],
 }
 
-PACKAGES = {"llvmlite": "needs_llvm", "onednn": "needs_onednn"}
+PACKAGES = {"llvmlite": "needs_llvm", "onednn": "needs_onednn", "jax": "needs_jax"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -73,7 +77,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _is_present(package: str) -> bool:
-    if package == "llvmlite":
+    if package != "onednn":
         return importlib.util.find_spec(package) is not None
     from headrace._src.devices import onednn
 

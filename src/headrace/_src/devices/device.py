@@ -15,9 +15,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from headrace._src.core.device_names import DeviceSpec
+from headrace._src.core.dtypes import DType
 from headrace._src.core.errors import InvalidArgumentError
 from headrace._src.core.locks import Lock
+from headrace._src.core.tensor_shape import TensorShape
 from headrace._src.devices.allocator import Allocator
+from headrace._src.devices.variable_state import VariableState
 
 __all__ = [
     "Containers",
@@ -92,6 +95,10 @@ class Device:
     def get(self, value: Any) -> Any:
         """Return a value of this device as the host and other devices take it."""
         return value
+
+    def variable(self, name: str, dtype: DType, shape: TensorShape) -> VariableState:
+        """Return a variable, without a value, whose value lives on the device."""
+        return VariableState(name, dtype, shape, self.allocator)
 
     def link_to(self, other: Device) -> Link:
         """Return the cost of sending a tensor to another device."""

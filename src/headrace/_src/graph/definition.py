@@ -43,6 +43,7 @@ __all__ = [
     "lookup",
     "register",
     "register_kernel",
+    "register_table",
     "unfolded",
 ]
 
@@ -239,6 +240,8 @@ class Definition:
             *_REGISTERED.get((self.op_type, device_type), ()),
             *self.kernels.get(device_type, ()),
         )
+        if device_type in _TABLES:
+            return (*found, *_TABLES[device_type](self))
         return (*found, OpKernel(self.kernel)) if device_type == HOST else found
 
     @cached_property
@@ -271,6 +274,7 @@ def unfolded(op: Any) -> None:
 
 _DEFINITIONS: dict[str, Definition] = {}
 _REGISTERED: dict[tuple[str, str], tuple[OpKernel, ...]] = {}  # by op type and type of device
+_TABLES: dict[str, Callable[[Definition], tuple[OpKernel, ...]]] = {}  # by type of device
 _HOMES: dict[str, str] = {}
 
 
@@ -285,6 +289,13 @@ def register_kernel(op_type: str, device_type: str, kernel: OpKernel) -> None:
     """Put a kernel before those that an op has for a type of device."""
     key = op_type, device_type
     _REGISTERED[key] = (kernel, *_REGISTERED.get(key, ()))
+
+
+def register_table(
+    device_type: str, kernels_of: Callable[[Definition], tuple[OpKernel, ...]]
+) -> None:
+    """Let a function say which kernels an op has on a type of device, after all others."""
+    _TABLES[device_type] = kernels_of
 
 
 def expect(homes: Mapping[str, str]) -> None:

@@ -68,7 +68,7 @@ def _variable_kernel(*, ctx, shape, dtype, container, shared_name):
         container,
         name,
         VariableState,
-        lambda: VariableState(name, dtype, shape, ctx.device.allocator),
+        lambda: ctx.device.variable(name, dtype, shape),
     )
     if found.dtype is not dtype or not (
         found.shape is shape or found.shape.is_compatible_with(shape)
@@ -121,7 +121,7 @@ def variable_v1(shape, dtype, container="", shared_name="", name=None):
 def _temporary_kernel(*, ctx, shape, dtype, var_name):
     if not shape.is_fully_defined():
         raise ValueError(f"a temporary variable needs a known shape, not {show_shape(shape)}")
-    state = VariableState(var_name or ctx.name, dtype, shape, ctx.device.allocator)
+    state = ctx.device.variable(var_name or ctx.name, dtype, shape)
     check_room(shape.sizes, dtype.numpy, "shape", spelled=True)
     state.assign(np.zeros(shape.sizes, dtype.numpy))
     return state

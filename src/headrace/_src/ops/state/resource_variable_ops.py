@@ -379,9 +379,7 @@ def _assign_kernel(handle, value, *, ctx, dtype):
         handle.container,
         handle.name,
         VariableState,
-        lambda: VariableState(
-            handle.name, dtype, infer.UNKNOWN, ctx.resources.device(handle.device).allocator
-        ),
+        lambda: ctx.resources.device(handle.device).variable(handle.name, dtype, infer.UNKNOWN),
     )
     _check_dtype(state, dtype, "assign")
     state.assign(value)
