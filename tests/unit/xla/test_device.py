@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace._src.devices.device import device_types, find_device, local_devices
+from headrace._src.devices.device import device_types, devices_on_request, find_device
 from headrace._src.graph.definition import lookup
 from headrace._src.xla import device as xla_device
 from tests.unit.xla.xla_steps import DEVICE
@@ -15,7 +15,12 @@ from tests.unit.xla.xla_steps import DEVICE
 
 def test_a_session_has_one_of_them():
     assert "XLA" in device_types()
-    assert DEVICE in [d.name for d in local_devices()]
+    assert DEVICE in [d.name for d in devices_on_request()]
+    with tf.Graph().as_default():
+        with tf.Session() as session:
+            assert DEVICE not in [d.name for d in session.list_devices()]
+        with tf.Session(config=tf.ConfigProto(device_count={"XLA": 1})) as session:
+            assert DEVICE in [d.name for d in session.list_devices()]
     assert find_device(DEVICE).compiler == "xla"
     xla_device.register()  # once more changes nothing
 

@@ -27,6 +27,7 @@ __all__ = [
     "Device",
     "Link",
     "device_types",
+    "devices_on_request",
     "find_device",
     "known_devices",
     "local_devices",
@@ -72,10 +73,12 @@ class Device:
     """One device of this process.
 
     compiler: the one that turns regions of a step into code for this device ("llvm"), or None if
-    a kernel runs each operation. links: costs of sending to other devices, by their names.
+    a kernel runs each operation. on_request: whether operations are placed here only if they ask
+    for devices of this type. links: costs of sending to other devices, by their names.
     """
 
     compiler: str | None = None
+    on_request: bool = False
 
     def __init__(self, name: str, memory_limit: int | None = None) -> None:
         spec = DeviceSpec.from_string(name)
@@ -117,6 +120,7 @@ class Cpu(Device):
 class _Type(NamedTuple):
     make: Callable[[str], Device]
     count: int  # of devices in a session, unless its ConfigProto says otherwise
+    on_request: bool = False  # a session has one for operations that ask for this type
 
 
 _types: dict[str, _Type] = {"CPU": _Type(Cpu, 1)}
@@ -125,19 +129,24 @@ _lock = Lock()
 
 
 def register_device(
-    device_type: str, make: Callable[[str], Device] = Device, count: int = 1
+    device_type: str,
+    make: Callable[[str], Device] = Device,
+    count: int = 1,
+    on_request: bool = False,
 ) -> None:
     """Register a type of device. Sessions that are made from now on have `count` devices of it
     (ConfigProto's device_count may ask for another number), after those of earlier types.
 
     make: called with a device's full name; a subclass of Device, or a function that returns one.
+    on_request: whether every session has a further device of this type, which is not listed, for
+    operations that ask for the type.
     """
     if device_type in _types:
         raise ValueError(f"device type {device_type} is registered twice")
     DeviceSpec(device_type=device_type)  # raises if the type is not a valid name
     if count < 0:
         raise ValueError(f"count must be at least 0, not {count}")
-    _types[device_type] = _Type(make, count)
+    _types[device_type] = _Type(make, count, on_request)
 
 
 def device_types() -> list[str]:
@@ -157,6 +166,14 @@ def local_devices(counts: Mapping[str, int] | None = None) -> tuple[Device, ...]
         count = max(count, 1) if device_type == "CPU" else count
         found += [f"{LOCAL}/device:{device_type}:{i}" for i in range(count)]
     return tuple(map(find_device, found))
+
+
+def devices_on_request(counts: Mapping[str, int] | None = None) -> tuple[Device, ...]:
+    """Return the devices that a session has only for operations that ask for their types, without
+    those that `counts` already names.
+    """
+    found = [t for t, known in _types.items() if known.on_request and t not in (counts or ())]
+    return tuple(find_device(f"{LOCAL}/device:{device_type}:0") for device_type in found)
 
 
 def find_device(name: str) -> Device:

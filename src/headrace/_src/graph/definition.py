@@ -35,6 +35,7 @@ __all__ = [
     "Precision",
     "RowPart",
     "Sample",
+    "UniversalDefinition",
     "asks_for_step",
     "bind_kernel",
     "definitions",
@@ -266,6 +267,13 @@ class Definition:
 
     def __repr__(self) -> str:
         return f"<Definition {self.schema}>"
+
+
+class UniversalDefinition(Definition):
+    """An op whose one kernel runs on every type of device."""
+
+    def table(self, device_type: str) -> tuple[OpKernel, ...]:
+        return (OpKernel(self.kernel),)
 
 
 def unfolded(op: Any) -> None:

@@ -59,7 +59,8 @@ def place(
     others = [node for node in flow.nodes if placement is None or not placement.has(node)]
     chosen: _Chosen | None = None
     requests = {node.device for node in others if node.device}
-    if not _is_plain(devices) or not all(_suits(devices[0], request) for request in requests):
+    plain = _is_plain(devices) and (placement is None or not placement.keeps_state)
+    if not plain or not all(_suits(devices[0], request) for request in requests):
         chosen = _Chosen(devices, soft)
         for node in others:
             chosen.groups.add(node)
@@ -174,7 +175,7 @@ class Placement(_Chosen):
         self._graph = graph
         self._choose = choose
         self._pinned: dict[str, tuple[Device, Operation]] = {}  # operations with state by name
-        self._grouped = not _is_plain(self._devices)
+        self._grouped = choose is not None or not _is_plain(self._devices)
         self._suits: set[str] = set()  # requests that the single device satisfies
         self._begin()
 
@@ -290,7 +291,7 @@ class Placement(_Chosen):
 
     def pin(self, flow: Dataflow) -> None:
         """Record where the state of a step that is about to run lives."""
-        if not self._grouped:
+        if len(self._devices) == 1:
             return
         by_name = {device.name: device for device in self._devices}
         for node in flow.nodes:
@@ -298,7 +299,13 @@ class Placement(_Chosen):
                 name = self._key(node)
                 if name not in self._pinned:
                     self._pinned[name] = by_name[node.device], origin_of(node)
-                    _hold(self.groups, name, *self._pinned[name])
+                    if self._grouped:
+                        _hold(self.groups, name, *self._pinned[name])
+
+    @property
+    def keeps_state(self) -> bool:
+        """Whether steps that have run keep state, on one of several devices."""
+        return bool(self._pinned)
 
     def hold(self, groups: Groups) -> None:
         """Keep groups where operations of them have state."""
@@ -335,8 +342,10 @@ def _hold(groups: Groups, name: str, device: Device, op: Operation) -> None:
 
 
 def _is_plain(devices: Sequence[Device]) -> bool:
-    """Whether there is a single CPU, so that only requests for other devices need attention."""
-    return len(devices) == 1 and devices[0].type == HOST
+    """Whether the preferred device is a CPU, which has kernels for all operations: then only
+    requests for other devices need attention.
+    """
+    return devices[0].type == HOST
 
 
 def _suits(device: Device, request: str) -> bool:

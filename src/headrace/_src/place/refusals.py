@@ -35,7 +35,7 @@ def malformed(item: Item, request: str) -> InvalidArgumentError:
 def no_such_device(item: Item, devices: Sequence[Device], soft: bool) -> InvalidArgumentError:
     """A request that no device of the session satisfies."""
     request = canonical_name(item.device)
-    available = ", ".join(device.name for device in devices)
+    available = ", ".join(device.name for device in devices if not device.on_request)
     return _error(
         item,
         f"Cannot assign a device for operation {item.name}: node {item.name} was explicitly "

@@ -30,13 +30,15 @@ Fields = tuple[Any, Any, Any, Any, Any]  # job, replica, task, device type, devi
 _Request = tuple[int, Fields, Item]  # with the role of the operation
 
 _ANY: Fields = (None, None, None, None, None)
+_ANY: Fields = (None,) * 5  # a request for nothing
 _TYPE = 3  # the number of the field; fields before it are never dropped
 
 
 def feasible(group: Members, devices: tuple[Device, ...], soft: bool) -> tuple[Device, ...]:
     """Return the devices that a group may be on, the preferred one first."""
     if not group.asks and not group.pins:
-        return _runnable(group, devices) or _refuse_kernels(group, devices)
+        listed = _matching(_ANY, devices)
+        return _runnable(group, listed) or _refuse_kernels(group, listed)
     asks = sorted((role, at, ask, item) for (role, ask), (at, item) in group.asks.items())
     found = [(role, _parsed(ask, item), item) for role, _, ask, item in asks]
     made = _agreed([(f, item) for role, f, item in found if role == MAKER], group)
@@ -62,7 +64,9 @@ def _matching(wanted: Fields, devices: tuple[Device, ...]) -> tuple[Device, ...]
 
 
 def _satisfies(device: Device, wanted: Fields) -> bool:
-    """Whether a device has every field that was requested."""
+    """Whether a device has every field that was requested; some must be requested by their type."""
+    if device.on_request and wanted[_TYPE] is None:
+        return False
     return _fit(_fields(device.name), wanted)
 
 

@@ -319,7 +319,9 @@ def copy_of(slots: list[Any], index: int) -> Any:
     if isinstance(value, VariableState):
         value = value.read()
     elif not isinstance(value, np.ndarray):
-        return value
+        if isinstance(value, np.generic) or not hasattr(value, "__array__"):
+            return value
+        value = np.asarray(value)  # an array of another type of device
     elif value.dtype.names:  # quantized numbers are returned as plain integers
         return np.array(value.view(value.dtype[0]))[()]
     return np.array(value) if value.ndim else value[()]

@@ -23,7 +23,7 @@ from typing import Any
 from headrace._src.core.config import settings
 from headrace._src.core.errors import InvalidArgumentError, UnimplementedError
 from headrace._src.devices import openmp
-from headrace._src.devices.device import local_devices
+from headrace._src.devices.device import devices_on_request, local_devices
 from headrace._src.graph.graph import Graph
 from headrace._src.pipeline import Options
 
@@ -35,7 +35,7 @@ _MIXED = {1: True, 2: False, 3: True}  # RewriterConfig.Toggle: ON, OFF, AGGRESS
 def options(config: Any) -> Options:
     """Return the pipeline options for a ConfigProto (or None)."""
     if config is None:
-        return Options()
+        return Options((*local_devices(), *devices_on_request()))
     if not hasattr(config, "allow_soft_placement"):
         raise TypeError(f"config must be a tf.ConfigProto, but got {type(config)}")
     if config.HasField("cluster_def"):
@@ -49,7 +49,9 @@ def options(config: Any) -> Options:
         )
     if config.intra_op_parallelism_threads:
         openmp.request_threads(config.intra_op_parallelism_threads)
-    found = Options(local_devices(dict(config.device_count)), config.allow_soft_placement)
+    counts = dict(config.device_count)
+    devices = (*local_devices(counts), *devices_on_request(counts))
+    found = Options(devices, config.allow_soft_placement)
     asked = config.graph_options.optimizer_options
     jit = found.jit if asked.global_jit_level == 0 else _jit(asked.global_jit_level)
     optimised = found.specialisations if asked.opt_level >= 0 else 0
@@ -72,7 +74,8 @@ class Asked:
     timeout: the limit of each run, in milliseconds. infer_shapes: whether graph_def includes the
     shapes of tensors. place_pruned: whether only the operations that a step runs must have a
     device. cost_every, cost_after: the runs of a step that measure the costs of its operations.
-    place_by_cost: whether devices are chosen by costs.
+    types: the types of devices that device_count names. place_by_cost: whether devices are chosen
+    by costs.
     """
 
     log_placement: bool = False
@@ -81,6 +84,7 @@ class Asked:
     place_pruned: bool = False
     cost_every: int = 0
     cost_after: int = 0
+    types: frozenset[str] = frozenset()
     place_by_cost: bool = field(default_factory=lambda: settings().place == "cost")
 
     def measures(self, run: int) -> bool:
@@ -101,6 +105,7 @@ def asked(config: Any) -> Asked:
         graph.place_pruned_graph,
         graph.build_cost_model,
         graph.build_cost_model_after,
+        frozenset(config.device_count),
         config.experimental.place_by_cost or settings().place == "cost",
     )
 

@@ -36,6 +36,7 @@ from headrace._src.session.process_config import default_config
 from headrace._src.session.specialisations import Variants
 from headrace._src.session.watching import timed, watch_step
 from headrace._src.variables.variable import Variable
+from headrace._src.xla.device import register as register_xla
 
 __all__ = ["BaseSession", "InteractiveSession", "Session"]
 
@@ -79,6 +80,7 @@ class BaseSession:
 
     def __init__(self, target: str = "", graph: Graph | None = None, config: Any = None) -> None:
         _check_target(target)
+        register_xla()
         load_plugins()
         if graph is not None and not isinstance(graph, Graph):
             raise TypeError(f"graph must be a tf.Graph, but got {type(graph)}")
@@ -119,7 +121,10 @@ class BaseSession:
 
     def list_devices(self) -> list[tracing.DeviceAttributes]:
         """Return the devices that operations of this session may be placed on."""
-        return [tracing.listed(device) for device in self._options.devices]
+        shown = [
+            d for d in self._options.devices if not d.on_request or d.type in self._asked.types
+        ]
+        return [tracing.listed(device) for device in shown]
 
     def close(self) -> None:
         """Release the session's state; a closed session cannot run.

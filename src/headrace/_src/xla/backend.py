@@ -6,6 +6,7 @@ In: nodes of a specialised step. Out: reasons why a node stays outside, or an Xl
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from headrace._src.graph.dataflow import Dataflow, Node, Value, is_local, variable_type
 from headrace._src.graph.definition import Definition, Effect
@@ -16,7 +17,7 @@ from headrace._src.xla.list_plan import UnknownList, plan_lists
 from headrace._src.xla.table import FUNCTIONS, IGNORED, STATIC, is_reference
 from headrace._src.xla.uses import by_function, by_rule
 
-__all__ = ["compile_region", "why_not", "why_not_lists"]
+__all__ = ["BACKEND", "compile_region", "why_not", "why_not_lists"]
 
 _TYPES = frozenset(
     ("float32", "float64", "float16", "bfloat16", "bool", "complex64", "complex128")
@@ -124,3 +125,22 @@ def _why_not_part(part: Dataflow) -> str | None:
         if reason is not None:
             return f"{node.name} ({node.type}): {reason}"
     return None
+
+
+class _Xla:
+    """The backend that clustering asks (see compile.clusters.backend)."""
+
+    def why_not(self, node: Node) -> str | None:
+        return why_not(node)
+
+    def why_not_lists(self, users: Sequence[Node]) -> str | None:
+        return why_not_lists(users)
+
+    def is_worthwhile(self, nodes: Sequence[Node]) -> bool:
+        return True  # a call of JAX costs much more for each single op
+
+    def compile(self, nodes: list[Node], outputs: list[Value], crossing: Any) -> XlaCluster:
+        return compile_region(nodes, outputs)
+
+
+BACKEND = _Xla()

@@ -137,9 +137,9 @@ class XlaCluster:
         self._function: Callable[..., Any] | None = None
         self._order: tuple[list[Any], list[Any]] = [], []
 
-    def root(self, reference: Value) -> Value:
-        """The reference that comes into the region for the same variable."""
-        return self._roots.get(reference, reference)
+    def reference(self, value: Value) -> Value:
+        """Return the reference that enters the region for the same variable."""
+        return self._roots.get(value, value)
 
     def _find_inputs(self) -> None:
         inside = set(self.nodes)
@@ -160,15 +160,15 @@ class XlaCluster:
                 if is_reference(value) and not passes:
                     self._use(value, node)
             for value in writes_of(node):
-                self._variables[self.root(value)].written = True
+                self._variables[self.reference(value)].written = True
             for given, got in zip(node.inputs, node.outputs, strict=False):
                 if is_reference(got) and is_reference(given):
-                    self._roots[got] = self.root(given)
+                    self._roots[got] = self.reference(given)
         for value in self.outputs:
             enter(value, None)
 
     def _use(self, value: Value, node: Node) -> None:
-        root = self.root(value)
+        root = self.reference(value)
         if root not in self._variables:
             rule = node.definition.lower
             needed = not (isinstance(rule, Update) and rule.initializes)

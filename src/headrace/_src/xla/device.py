@@ -16,6 +16,7 @@ from headrace._src.core.device_names import DeviceSpec
 from headrace._src.devices.device import Device, device_types, register_device
 from headrace._src.devices.variable_state import VariableState
 from headrace._src.graph.definition import register_table
+from headrace._src.lowering.backends import register_backend
 from headrace._src.xla.table import kernels_of
 
 __all__ = ["XLA", "Xla", "is_installed", "register"]
@@ -32,6 +33,7 @@ class Xla(Device):
     """One of JAX's devices."""
 
     compiler = "xla"
+    on_request = True
 
     @cached_property
     def jax_device(self) -> Any:
@@ -65,8 +67,15 @@ class Xla(Device):
 def register() -> None:
     """Make the type known, with one device per session if JAX is installed; once."""
     if XLA not in device_types():
-        register_device(XLA, Xla, count=1 if is_installed() else 0)
+        register_device(XLA, Xla, count=0, on_request=is_installed())
         register_table(XLA, kernels_of)
+        register_backend("xla", _backend)
+
+
+def _backend() -> Any:
+    from headrace._src.xla.backend import BACKEND  # for steps with nodes on such a device
+
+    return BACKEND
 
 
 register()

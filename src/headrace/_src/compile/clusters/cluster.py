@@ -41,7 +41,7 @@ from headrace._src.compile.rewrite.widen import widen
 from headrace._src.core.config import settings
 from headrace._src.devices.device import find_device
 from headrace._src.graph.dataflow import Dataflow, Node, Value, is_local
-from headrace._src.graph.definition import Definition
+from headrace._src.graph.definition import Definition, UniversalDefinition
 from headrace._src.graph.schema import Schema
 from headrace._src.lowering.rules import Anchor, Read
 from headrace._src.ops.base.transfers import is_transfer
@@ -425,7 +425,9 @@ _SCHEMA = Schema(
 
 
 def _definition(compiled: RegionKernel) -> Definition:
-    return Definition(_SCHEMA, infer=_no_rule, kernel=compiled, effect=compiled.effect, fresh=True)
+    return UniversalDefinition(
+        _SCHEMA, infer=_no_rule, kernel=compiled, effect=compiled.effect, fresh=True
+    )
 
 
 def _no_rule(*_: object) -> None:

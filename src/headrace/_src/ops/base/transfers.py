@@ -20,7 +20,13 @@ from headrace._src.core.tensor_shape import TensorShape
 from headrace._src.devices.device import find_device
 from headrace._src.devices.rendezvous import Key
 from headrace._src.graph.control_roles import DEAD, Flow
-from headrace._src.graph.definition import NOT_DIFFERENTIABLE, Definition, Effect, OpKernel
+from headrace._src.graph.definition import (
+    NOT_DIFFERENTIABLE,
+    Definition,
+    Effect,
+    OpKernel,
+    UniversalDefinition,
+)
 from headrace._src.graph.schema import Schema
 from headrace._src.ops.base import infer
 
@@ -42,13 +48,6 @@ NOTHING = np.empty(0, np.float32)  # the tensor that a control edge sends
 _EDGE = (
     "tensor_name: string; send_device: string; send_device_incarnation: int; recv_device: string"
 )
-
-
-class _Everywhere(Definition):
-    """An op whose kernel runs on every type of device."""
-
-    def table(self, device_type: str) -> tuple[OpKernel, ...]:
-        return (OpKernel(self.kernel),)
 
 
 class _Moving(Definition):
@@ -102,7 +101,7 @@ def _recv(*, ctx: Any, step: Any) -> Any:
     return step.rendezvous.recv(key_of(ctx.attrs, step.path, step.iteration), ctx.device.put)
 
 
-SEND = _Everywhere(
+SEND = UniversalDefinition(
     schema=Schema("_Send", "tensor: T ->", f"T: type; {_EDGE}"),
     infer=lambda c, tensor: [],
     kernel=_send,
@@ -110,7 +109,7 @@ SEND = _Everywhere(
     effect=Effect.WRITES,
     doc="Send a tensor to another device.",
 )
-SEND_CONTROL = _Everywhere(
+SEND_CONTROL = UniversalDefinition(
     schema=Schema("_SendControl", "->", _EDGE),
     infer=lambda c: [],
     kernel=_send_control,
@@ -118,7 +117,7 @@ SEND_CONTROL = _Everywhere(
     effect=Effect.WRITES,
     doc="Send an empty tensor to another device, where a node waits for this device.",
 )
-RECV = _Everywhere(
+RECV = UniversalDefinition(
     schema=Schema("_Recv", "-> tensor: tensor_type", f"tensor_type: type; {_EDGE}"),
     infer=lambda c: TensorShape.of(None),
     kernel=_recv,
