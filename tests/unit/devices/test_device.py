@@ -9,7 +9,7 @@ import headrace as tf
 from headrace._src.compile.native.machine_code import available
 from headrace._src.core import errors
 from headrace._src.devices.device import Device, Link, find_device, local_devices
-from headrace._src.devices.resources import ResourceHandle
+from headrace._src.devices.resources import ResourceHandle, reset_containers
 from headrace._src.devices.step_context import current
 
 CPU = "/job:localhost/replica:0/task:0/device:CPU:"
@@ -121,6 +121,17 @@ def test_named_containers_are_the_devices_and_shared(graph):
         tf.Session.reset("", ["common"])
         with pytest.raises(errors.OpError):
             second.run(v)
+
+
+def test_named_containers_of_all_devices_are_cleared():
+    devices = local_devices({"CPU": 2})
+    for device in devices:
+        device.containers["left"]["x"] = device.containers["kept"]["x"] = 1
+    reset_containers(name for name in ["left"])
+    assert [dict(device.containers["left"]) for device in devices] == [{}, {}]
+    assert [dict(device.containers["kept"]) for device in devices] == [{"x": 1}, {"x": 1}]
+    reset_containers(iter(()))  # like an empty list: all of them
+    assert [dict(device.containers["kept"]) for device in devices] == [{}, {}]
 
 
 @pytest.mark.parametrize("jit", [tf.OptimizerOptions.OFF, tf.OptimizerOptions.ON_1])

@@ -72,9 +72,10 @@ def _count_removal() -> None:
 
 
 def reset_containers(names: Iterable[str] | None = None) -> None:
-    """Drop the state in these named containers of all devices, or in all named containers."""
+    """Drop the state in these named containers of all devices; without names, in all of them."""
+    asked = list(names or ()) or None
     for device in known_devices():
-        device.containers.clear(list(names) if names else None)
+        device.containers.clear(asked)
     _count_removal()
 
 
