@@ -85,8 +85,8 @@ class Resources:
 
     On each device, a session owns the default container ("") and the containers whose names begin
     with "_": one for each running step.
-    devices: the session's devices, the default one first. functions: kernels call functions of the
-    graph with `functions.call(function, args)`.
+    devices: the session's devices, the default one first; "" as a device's name means that one.
+    functions: kernels call functions of the graph with `functions.call(function, args)`.
     """
 
     def __init__(self, devices: Sequence[Device] = (), functions: Any = None) -> None:
@@ -128,8 +128,9 @@ class Resources:
 
     def _container(self, device: str, name: str) -> dict[str, Any]:
         if not name or name[0] == _PRIVATE:
-            found = self._own.get((device, name))
-            return self._own.setdefault((device, name), {}) if found is None else found
+            key = device or self._first.name, name
+            found = self._own.get(key)
+            return self._own.setdefault(key, {}) if found is None else found
         return self.device(device).containers[name]
 
     def get_or_create(
