@@ -59,3 +59,46 @@ def test_working_memory_is_what_is_asked_for_or_all_there_is(monkeypatch):
     assert blocks.working_memory() == 3 << 20
     monkeypatch.setattr(blocks, "settings", lambda: Settings())
     assert blocks.working_memory() == blocks.memory_limit()
+
+
+@pytest.mark.parametrize(
+    ("lines", "files", "limits"),
+    [
+        (
+            "0::/a/b\n",
+            {"a/b/memory.max": "max\n", "a/memory.max": "4096\n", "memory.max": "8192\n"},
+            [4096, 8192],
+        ),
+        (
+            "4:memory:/job\n2:cpu,cpuacct:/other\n0::/\n",
+            {
+                "memory/job/memory.limit_in_bytes": "1024\n",
+                "memory/memory.limit_in_bytes": "9223372036854771712\n",
+                "memory/other/memory.limit_in_bytes": "1\n",
+            },
+            [1024, 9223372036854771712],
+        ),
+        ("0::/gone/inside\n", {"memory.max": "512"}, [512]),
+        (None, {"memory.max": "512"}, []),
+    ],
+    ids=["version 2", "version 1", "in a container", "no cgroups"],
+)
+def test_limits_of_cgroups_and_their_parents(tmp_path, lines, files, limits):
+    if lines is not None:
+        (tmp_path / "cgroup").write_text(lines)
+    for name, text in files.items():
+        path = tmp_path / "fs" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    assert list(blocks._cgroup_limits(tmp_path / "fs", tmp_path / "cgroup")) == limits
+
+
+def test_the_least_limit_counts(monkeypatch):
+    monkeypatch.setattr(blocks, "_cgroup_limits", lambda: [5 << 20, 7 << 20])
+    blocks._machine_memory.cache_clear()
+    try:
+        assert blocks.memory_limit() == 5 << 20
+        with pytest.raises(MemoryError, match="more than the possible 5,242,880"):
+            blocks.block(6 << 20)
+    finally:
+        blocks._machine_memory.cache_clear()

@@ -9,7 +9,7 @@ import headrace as tf
 from headrace._src.compile.native.machine_code import available
 from headrace._src.core import errors
 from headrace._src.devices.device import Device, Link, find_device, local_devices
-from headrace._src.devices.resources import ResourceHandle
+from headrace._src.devices.resources import ResourceHandle, Resources, reset_containers
 from headrace._src.devices.step_context import current
 
 CPU = "/job:localhost/replica:0/task:0/device:CPU:"
@@ -123,6 +123,17 @@ def test_named_containers_are_the_devices_and_shared(graph):
             second.run(v)
 
 
+def test_named_containers_of_all_devices_are_cleared():
+    devices = local_devices({"CPU": 2})
+    for device in devices:
+        device.containers["left"]["x"] = device.containers["kept"]["x"] = 1
+    reset_containers(name for name in ["left"])
+    assert [dict(device.containers["left"]) for device in devices] == [{}, {}]
+    assert [dict(device.containers["kept"]) for device in devices] == [{"x": 1}, {"x": 1}]
+    reset_containers(iter(()))  # like an empty list: all of them
+    assert [dict(device.containers["kept"]) for device in devices] == [{}, {}]
+
+
 @pytest.mark.parametrize("jit", [tf.OptimizerOptions.OFF, tf.OptimizerOptions.ON_1])
 @pytest.mark.parametrize("fails", [False, True])
 def test_what_lives_in_a_step_is_gone_after_it(jit, fails):
@@ -144,6 +155,18 @@ def test_what_lives_in_a_step_is_gone_after_it(jit, fails):
             else:
                 np.testing.assert_array_equal(session.run(rows, {n: 3}), [0, 1, 2])
         assert not [c for _, c in session._resources._own if c.startswith("_step_")]
+
+
+def test_no_device_means_the_first_one():
+    first, second = local_devices({"CPU": 2})
+    resources = Resources((first, second))
+    for container in ("", "_step_1", "named"):
+        resources.get_or_create("", container, "x", list, list)
+        assert resources.has(first.name, container, "x")
+        assert not resources.has(second.name, container, "x")
+    resources.drop("_step_1")
+    assert not resources.has("", "_step_1", "x") and resources.has("", "", "x")
+    reset_containers(["named"])
 
 
 def test_a_kernel_can_ask_for_its_step():

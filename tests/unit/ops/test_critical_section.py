@@ -1,5 +1,6 @@
 """Critical sections: one at a time, in one step and between steps."""
 
+import gc
 import threading
 
 import pytest
@@ -7,6 +8,14 @@ import pytest
 import headrace as tf
 from headrace._src.devices.mutex import Mutex
 from headrace._src.devices.pending import Pending
+
+
+@pytest.fixture
+def no_collection():
+    """No garbage collection but the one that the test asks for."""
+    gc.disable()
+    yield
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)
@@ -21,12 +30,37 @@ def test_a_mutex_serves_in_order_and_is_freed_by_who_forgets_it():
     assert isinstance(second, Pending) and isinstance(third, Pending)
     first.release()
     first.release()
-    served = []
-    third.then(lambda _: served.append("third"))
-    assert second.result() is not None and not served
+    served = threading.Event()
+    third.then(lambda _: served.set())
+    assert second.result() is not None and not served.is_set()
     del second
-    assert served
+    assert served.wait(60)
     third.result().release()
+
+
+def test_a_lock_may_be_lost_while_its_mutex_decides(no_collection):
+    """The garbage collector may free a lock in any call, also in one of the same mutex."""
+    mutex = Mutex("m")
+    unreachable = [mutex.acquire()]
+    unreachable.append(unreachable)
+    del unreachable
+    waiters = []
+
+    def wait():
+        def ready():
+            is_free = not mutex._held
+            gc.collect()
+            return is_free
+
+        waiters.append(mutex.attempt(lambda: "served", ready))
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    thread.join(60)
+    (waiter,) = waiters
+    served = threading.Event()
+    waiter.then(lambda _: served.set())
+    assert served.wait(60) and waiter.result() == "served"
 
 
 def test_increments_in_a_section_are_not_lost():

@@ -232,3 +232,32 @@ def test_a_reader_goes_on_in_another_process(reader, queue):
     twin.resume(reader.saved())
     assert twin.read(queue, 5, values) == [b"z"]
     assert (twin.started, twin.finished, twin.produced) == (1, 0, 3)
+
+
+@pytest.mark.parametrize("is_whole", [False, True])
+def test_a_read_that_is_cancelled_while_it_reads_counts_for_nothing(queue, is_whole):
+    reads = []
+
+    def records(name):
+        for record in list(words(name))[: 1 if is_whole else 3]:
+            while reads:
+                reads.pop().cancel(errors.CancelledError(None, None, "stop"))
+            yield record
+
+    reader = Reader("r", "Reader", records, is_whole)
+    reads.append(reader.read(queue, 1, values))
+    queue.enqueue((b"file",))
+    assert (reader.started, reader.finished, reader.produced) == (1, 0, 0)
+    twins = [Reader("r", "Reader", records, is_whole) for _ in range(2)]
+    twins[0].resume(reader.saved())
+    if is_whole:
+        twins[1].restore(reader.serialize())
+    else:
+        twins[1].resume(twins[0].saved())
+    for each in (reader, *twins):
+        assert each.read(queue, 1, values) == [b"x"]
+        assert (each.started, each.finished, each.produced) == (1, int(is_whole), 1)
+    queue.enqueue((b"other",))
+    expected = [b"x"] if is_whole else [b"y", b"z"]
+    assert reader.read(queue, 3, values) == expected
+    assert reader.produced == 1 + len(expected)

@@ -67,16 +67,36 @@ def test_arrows_join_lanes():
     assert not phase(events(STEP, show_dataflow=False), "s")
 
 
-def test_memory_is_in_use_until_the_last_reader_starts():
-    found = events(STEP, show_memory=True)
-    assert [(e["ts"], e["args"]["cpu"]) for e in phase(found, "C")] == [
-        (100, 8),
-        (105, 24),
-        (130, 8),
-        (130, 0),
-    ]
-    assert [(e["name"], e["ts"]) for e in phase(found, "D")] == [("a", 130), ("b", 130)]
+def memory(step):
+    """The bytes in use at each change, and when the tensors are made, shown and deleted."""
+    found = events(step, show_memory=True)
+    used = [(event["ts"], event["args"]["cpu"]) for event in phase(found, "C")]
+    return used, *({e["name"]: e["ts"] for e in phase(found, letter)} for letter in "NOD")
+
+
+def test_memory_is_in_use_until_the_last_reader_ends():
+    used, made, shown, deleted = memory(STEP)  # as TensorFlow 1.15.5 writes them
+    assert used == [(100, 8), (105, 24), (134, 8), (134, 0)]
+    assert made == {"a": 100, "b": 105}
+    assert shown == {"a": 109, "b": 124}
+    assert deleted == {"a": 134, "b": 134}
     assert not phase(events(STEP), "C")
+
+
+def test_the_reader_that_ends_last_is_not_the_one_that_starts_last():
+    step = stats(
+        ("a", 100, 10, "a = Const()", 8),
+        ("b", 112, 30, "b = Neg(a)", 16),
+        ("c", 120, 5, "c = Neg(a)", 4),
+    )
+    used, _, _, deleted = memory(step)
+    assert deleted == {"a": 141, "b": 142, "c": 125}
+    assert used == [(100, 8), (112, 24), (120, 28), (125, 24), (141, 16), (142, 0)]
+
+
+def test_an_operation_without_duration_shows_its_output_when_it_is_made():
+    _, made, shown, deleted = memory(stats(("a", 100, 0, "a = Const()", 8)))
+    assert made == shown == deleted == {"a": 100}
 
 
 def test_labels_that_say_nothing_leave_it_to_the_graph():

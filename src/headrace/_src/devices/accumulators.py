@@ -39,10 +39,10 @@ class Accumulator(Waiting):
 
     def add(self, step: int, gradient: Any) -> None:
         """Add a gradient, unless it's stale."""
-        self.check(gradient)
 
         def act() -> None:
             if step >= self.step:
+                self.check(gradient)
                 self.include(gradient)
                 self.count += 1
 
@@ -84,7 +84,7 @@ class Accumulator(Waiting):
         self.attempt(act)
 
     def check(self, gradient: Any) -> None:
-        """Raise InvalidArgumentError if a gradient has the wrong shape."""
+        """Raise InvalidArgumentError if a gradient has the wrong shape; with the lock held."""
         raise NotImplementedError
 
     def include(self, gradient: Any) -> None:
@@ -92,7 +92,7 @@ class Accumulator(Waiting):
         raise NotImplementedError
 
     def result(self) -> Any:
-        """Return the sum or mean of all gradients, and clear it."""
+        """Return the sum or mean of all gradients, and clear it; with the lock held."""
         raise NotImplementedError
 
 

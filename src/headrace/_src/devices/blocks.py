@@ -9,6 +9,7 @@ import contextlib
 import math
 import mmap
 import os
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -21,6 +22,7 @@ except ImportError:  # Windows, which has no such limits
 
 from headrace._src.core.config import settings
 from headrace._src.devices.buffers import ALIGNMENT, address
+from headrace._src.devices.cgroups import PROC, ROOT, cgroups
 
 __all__ = ["block", "empty_block", "memory_limit", "working_memory"]
 
@@ -84,11 +86,16 @@ def _machine_memory() -> int:
     limits = [2**63]
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    for name in ("memory.max", "memory/memory.limit_in_bytes"):
-        try:
-            text = Path("/sys/fs/cgroup", name).read_text().strip()
-        except OSError:
-            continue
-        if text.isdecimal():
-            limits.append(int(text))
-    return min(limits)
+    return min([*limits, *_cgroup_limits()])
+
+
+def _cgroup_limits(root: Path = ROOT, proc: Path = PROC) -> Iterator[int]:
+    """Yield the limits, in bytes, of this process's cgroups and their parents."""
+    for folder in cgroups("memory", root, proc):
+        for name in ("memory.max", "memory.limit_in_bytes"):
+            try:
+                text = (folder / name).read_text().strip()
+            except OSError:
+                continue
+            if text.isdecimal():
+                yield int(text)

@@ -7,6 +7,7 @@ while it holds the lock leaves the mutex free.
 from __future__ import annotations
 
 import weakref
+from _thread import start_new_thread
 from typing import Any
 
 from headrace._src.devices.waiting import Waiting
@@ -17,13 +18,19 @@ __all__ = ["Mutex", "MutexLock"]
 class MutexLock:
     """Exclusive ownership of a mutex. A second call of `release` does nothing."""
 
-    __slots__ = ("__weakref__", "_free")
+    __slots__ = ("__weakref__", "_lost", "_mutex")
 
     def __init__(self, mutex: Mutex) -> None:
-        self._free = weakref.finalize(self, mutex._released)
+        self._mutex = mutex
+        # The garbage collector may free a lost lock in any call, even in one of this mutex or of
+        # its next owner. The thread that it interrupts must not take their locks again, nor change
+        # their state in the middle of a change: another thread gives the mutex back.
+        self._lost = weakref.finalize(self, start_new_thread, mutex._given_back, ())
+        self._lost.atexit = False
 
     def release(self) -> None:
-        self._free()
+        if self._lost.detach() is not None:
+            self._mutex._given_back()
 
 
 class Mutex(Waiting):
@@ -43,7 +50,7 @@ class Mutex(Waiting):
 
         return self.attempt(act, lambda: not self._held, f"mutex '{self.name}'", "MutexLock")
 
-    def _released(self) -> None:
+    def _given_back(self) -> None:
         def act() -> None:
             self._held = False
 

@@ -169,10 +169,10 @@ class Reader(Resumable):
 
     def take(self, count: int) -> list[Record]:
         """Return up to `count` more records of the file; none if it has ended."""
-        found, self._given_back = self._given_back[:count], self._given_back[count:]
         if self._left is None:
-            self._file = self._file if found else b""
-            return found
+            self._file = b""
+            return []
+        found, self._given_back = self._given_back[:count], self._given_back[count:]
         left, self._left = self._left, None  # a file that can't be read is not tried again
         try:
             for record in islice(left, count - len(found)):
@@ -190,7 +190,10 @@ class Reader(Resumable):
         return found
 
     def give_back(self, records: list[Record]) -> None:
-        """Undo `take`."""
+        """Undo `take`, which returned these records."""
+        if self._left is None:  # they were the whole file
+            self._left = iter(())
+            self.finished -= 1
         self._given_back = records + self._given_back
         self._taken -= len(records)
         self.produced -= len(records)

@@ -72,9 +72,10 @@ def _count_removal() -> None:
 
 
 def reset_containers(names: Iterable[str] | None = None) -> None:
-    """Drop the state in these named containers of all devices, or in all named containers."""
+    """Drop the state in these named containers of all devices; without names, in all of them."""
+    asked = list(names or ()) or None
     for device in known_devices():
-        device.containers.clear(list(names) if names else None)
+        device.containers.clear(asked)
     _count_removal()
 
 
@@ -84,8 +85,8 @@ class Resources:
 
     On each device, a session owns the default container ("") and the containers whose names begin
     with "_": one for each running step.
-    devices: the session's devices, the default one first. functions: kernels call functions of the
-    graph with `functions.call(function, args)`.
+    devices: the session's devices, the default one first; "" as a device's name means that one.
+    functions: kernels call functions of the graph with `functions.call(function, args)`.
     """
 
     def __init__(self, devices: Sequence[Device] = (), functions: Any = None) -> None:
@@ -127,8 +128,9 @@ class Resources:
 
     def _container(self, device: str, name: str) -> dict[str, Any]:
         if not name or name[0] == _PRIVATE:
-            found = self._own.get((device, name))
-            return self._own.setdefault((device, name), {}) if found is None else found
+            key = device or self._first.name, name
+            found = self._own.get(key)
+            return self._own.setdefault(key, {}) if found is None else found
         return self.device(device).containers[name]
 
     def get_or_create(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,14 @@ __all__ = ["MapStaging", "Staging"]
 
 def _bytes(values: Any) -> int:
     return sum(np.asarray(v).nbytes for v in values)
+
+
+def _check_order(indices: Sequence[int]) -> None:
+    """Raise InvalidArgumentError unless each index is above the one before it."""
+    if any(second <= first for first, second in pairwise(indices)):
+        raise InvalidArgumentError(
+            None, None, f"Indices are not strictly ordered: {[int(i) for i in indices]}"
+        )
 
 
 class _Area(Waiting):
@@ -120,6 +129,7 @@ class MapStaging(_Area):
 
     def put(self, key: int, indices: Sequence[int], values: Sequence[Any], count: int) -> Any:
         """Add the components `indices` of element `key`, which has `count` components."""
+        _check_order(indices)
         for index in indices:
             if not 0 <= index < count:
                 raise InvalidArgumentError(
@@ -137,18 +147,21 @@ class MapStaging(_Area):
                 raise InvalidArgumentError(
                     None, None, f"Cannot insert value for key {key} as it is already there"
                 )
-            parts = self._incomplete.setdefault(key, {})
-            for index, value in zip(indices, values, strict=True):
+            parts = self._incomplete.get(key, {})
+            for index in indices:
                 if index in parts:
                     raise InvalidArgumentError(
                         None,
                         None,
                         f"The tensor for index '{index}' for key '{key}' was already initialized",
                     )
-                parts[index] = value
+            parts.update(zip(indices, values, strict=True))
             self.used += size
             if len(parts) == count:
-                self._complete[key] = self._incomplete.pop(key)
+                self._incomplete.pop(key, None)
+                self._complete[key] = parts
+            else:
+                self._incomplete[key] = parts
 
         def ready() -> bool:
             if key in self._incomplete:
@@ -159,6 +172,7 @@ class MapStaging(_Area):
 
     def get(self, key: int, indices: Sequence[int]) -> Any:
         """Take components of element `key`, which is removed once all are taken."""
+        _check_order(indices)
         return self.attempt(
             lambda: self._take(key, indices),
             lambda: self._has(key, indices),
@@ -168,6 +182,7 @@ class MapStaging(_Area):
 
     def get_any(self, indices: Sequence[int]) -> Any:
         """Take components of some element; return its key, followed by them."""
+        _check_order(indices)
 
         def candidates() -> list[int]:
             keys = sorted(self._complete) if self._ordered else list(self._complete)
@@ -182,6 +197,7 @@ class MapStaging(_Area):
 
     def peek(self, key: int, indices: Sequence[int]) -> Any:
         """Return components of element `key` and leave them there."""
+        _check_order(indices)
         return self.attempt(
             lambda: [self._complete[key][i] for i in indices],
             lambda: self._has(key, indices),
@@ -211,7 +227,7 @@ class MapStaging(_Area):
 
     def _take(self, key: int, indices: Sequence[int]) -> list[Any]:
         parts = self._complete[key]
-        if len(set(indices)) != len(indices) or not all(i in parts for i in indices):
+        if not all(i in parts for i in indices):
             raise InvalidArgumentError(
                 None, None, f"components {list(indices)} of element {key} have been taken"
             )

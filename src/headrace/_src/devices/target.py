@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 
 from headrace._src.core.config import settings
+from headrace._src.devices.cgroups import PROC, ROOT, cgroups
 
 __all__ = [
     "LEVELS",
@@ -258,25 +259,9 @@ def _whole_cores(quota: float) -> int:
     return max(1, round(quota))
 
 
-def _quotas(root: Path = Path("/sys/fs/cgroup"), proc: Path = Path("/proc/self/cgroup")
-            ) -> Iterable[float]:  # fmt: skip
-    """Yield the quotas, in cores, of this process's cgroups (version 1 or 2) and their parents."""
-    try:
-        lines = proc.read_text().splitlines()
-    except OSError:
-        return
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if controllers and "cpu" not in controllers.split(","):
-            continue
-        top = root / "cpu" if controllers else root
-        here = top / path.lstrip("/")
-        for folder in (here, *here.parents):
-            if not folder.is_relative_to(top):
-                break
-            quota = _quota(folder)
-            if quota is not None:
-                yield quota
+def _quotas(root: Path = ROOT, proc: Path = PROC) -> Iterable[float]:
+    """Yield the quotas, in cores, of this process's cgroups and their parents."""
+    return (q for q in map(_quota, cgroups("cpu", root, proc)) if q is not None)
 
 
 def _quota(folder: Path) -> float | None:

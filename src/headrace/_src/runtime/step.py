@@ -498,8 +498,10 @@ class Step:
     def sleeper(self) -> int | None:
         """Return the thread that sleeps in this step, or None if the step has work to do."""
         with self._changed:
-            busy = self._over or any(pending.works for pending in self._waiting)
-            return None if busy else self._sleeper
+            # Only a thread that is awake changes `_waiting`, which it does without the lock.
+            if self._sleeper is None or self._over or any(p.works for p in self._waiting):
+                return None
+            return self._sleeper
 
     def waiting(self) -> list[tuple[str, Any]]:
         """Return the operations that are blocked, each with what it waits for."""

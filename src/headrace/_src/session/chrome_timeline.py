@@ -2,7 +2,7 @@
 RunMetadata. Out: JSON in the trace event format.
 
 Each device is a process. Operations that overlap in time are in different lanes (threads) of it.
-Tensors are objects that live from the start of their operation to the start of their last reader.
+Tensors are objects that live from the start of their operation to the end of their last reader.
 """
 
 from __future__ import annotations
@@ -53,7 +53,10 @@ class _Value:
 
     @property
     def end(self) -> int:
-        return max([self.event.end, *(reader.start for reader in self.readers)])
+        """When the last reader has ended. As in TensorFlow's traces, a reader holds the value up to
+        its last microsecond: the outputs of an operation that starts right then don't overlap it.
+        """
+        return max([self.event.end, *(reader.end - 1 for reader in self.readers)])
 
 
 class Timeline:
@@ -186,7 +189,8 @@ def _objects(values: list[_Value]) -> Iterator[dict[str, Any]]:
         described = "\n".join(str(output.tensor_description) for output in made.stats.output)
         snapshot = {"snapshot": {"tensor_description": described}}
         yield {"ph": "N", **common, "ts": made.start}
-        yield {"ph": "O", **common, "ts": made.end, "args": snapshot}
+        # Before the end, when the object may be deleted.
+        yield {"ph": "O", **common, "ts": max(made.start, made.end - 1), "args": snapshot}
         yield {"ph": "D", **common, "ts": value.end}
 
 

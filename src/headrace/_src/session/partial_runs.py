@@ -12,7 +12,7 @@ from headrace._src.core.locks import Lock
 from headrace._src.graph.operation import Operation, Tensor
 from headrace._src.runtime import Step
 
-__all__ = ["PartialRun"]
+__all__ = ["PartialRun", "not_set_up"]
 
 
 class _Declared:
@@ -39,28 +39,41 @@ class _Declared:
             )
 
 
-class PartialRun:
-    """A step in progress, with the feeds, fetches and targets that are left."""
+def not_set_up(handle: str) -> errors.InvalidArgumentError:
+    """Return the error of a call for a partial run that does not exist, or no longer."""
+    message = (
+        f"Must run 'setup' before performing partial runs: {handle!r} was never set up, has given "
+        "all its fetches, or has failed"
+    )
+    return errors.InvalidArgumentError(None, None, message)
 
-    def __init__(self, plan: Any) -> None:
+
+class PartialRun:
+    """A step in progress, with the feeds, fetches and targets that are left.
+
+    A call that fails in the middle of the step ends it, since its values are lost.
+    """
+
+    def __init__(self, handle: str, plan: Any) -> None:
+        self._handle = handle
         executable = plan.variants.whole()  # the shapes of later feeds are unknown
         program = executable.program
         self._step = Step(executable)
+        self._resources = executable.resources
         self._slots = {**dict(program.feeds), **dict(program.fetches)}
         self._feeds = _Declared("feed", "fed", plan.feeds)
         self._fetches = _Declared("fetch", "fetched", plan.fetches.tensors)
         self._targets = _Declared("target", "run", plan.fetches.targets)
         self._lock = Lock()
-
-    def is_done(self) -> bool:
-        """Return whether everything that was declared has been fed, fetched and run."""
-        return not (self._feeds.left or self._fetches.left or self._targets.left)
+        self.is_over = False  # everything was fed, fetched and run; or the step has failed
 
     def advance(
         self, tensors: list[Tensor], targets: list[Operation], values: dict[Tensor, Any]
     ) -> list[Any]:
         """Feed `values`, run `targets`, and return the values of `tensors`."""
         with self._lock:
+            if self.is_over:
+                raise not_set_up(self._handle)
             computed = [t for t in tensors if t not in values]
             self._feeds.check(values)
             self._fetches.check(computed)
@@ -68,15 +81,26 @@ class PartialRun:
             slots = [self._slots[t] for t in computed]
             given = {self._slots[t]: v for t, v in values.items()}
             self._check_fed(slots, targets, given)
-            self._step.feed(given)
-            self._step.run_until(slots, targets)
+            try:
+                with self._resources.running(self._step):
+                    self._step.feed(given)
+                    self._step.run_until(slots, targets)
+                found = [self._step.fetch(t, s) for t, s in zip(computed, slots, strict=True)]
+            except BaseException:
+                self._step.abandon()
+                self._end()
+                raise
             self._feeds.left -= values.keys()
             self._fetches.left -= set(tensors)
             self._targets.left -= set(targets)
-            results = {t: self._step.fetch(t, s) for t, s in zip(computed, slots, strict=True)}
-            if self.is_done():
-                self._step.end()
+            if not (self._feeds.left or self._fetches.left or self._targets.left):
+                self._end()
+            results = dict(zip(computed, found, strict=True))
             return [results[t] if t in results else values[t].copy() for t in tensors]
+
+    def _end(self) -> None:
+        self.is_over = True
+        self._step.end()
 
     def _check_fed(self, slots: list[int], targets: list[Operation], given: dict[int, Any]) -> None:
         lacking = self._step.unfed(slots, targets) - set(given)

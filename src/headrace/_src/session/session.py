@@ -31,7 +31,7 @@ from headrace._src.session.feeds import feed_array
 from headrace._src.session.fetches import FetchPlan, expand_feed, expand_partial_feed
 from headrace._src.session.function_runs import FunctionRuns
 from headrace._src.session.graph_growth_warning import GrowthWatch
-from headrace._src.session.partial_runs import PartialRun
+from headrace._src.session.partial_runs import PartialRun, not_set_up
 from headrace._src.session.process_config import default_config
 from headrace._src.session.specialisations import Variants
 from headrace._src.session.watching import timed, watch_step
@@ -399,7 +399,7 @@ class BaseSession:
                 None, None, "Must specify at least one target to fetch or execute."
             )
         handle = f"partial_run_{id(plan)}_{len(self._partial)}_{time.monotonic_ns()}"
-        self._partial[handle] = PartialRun(plan)
+        self._partial[handle] = PartialRun(handle, plan)
         return handle
 
     def partial_run(
@@ -410,17 +410,14 @@ class BaseSession:
             raise self._closed_error()
         run = self._partial.get(handle)
         if run is None:
-            raise errors.InvalidArgumentError(
-                None,
-                None,
-                f"Must run 'setup' before performing partial runs: {handle!r} was never set up, or "
-                "has given all its fetches",
-            )
+            raise not_set_up(handle)
         wanted = FetchPlan(self._graph, fetches)
         values = {t: feed_array(t, v) for t, v in self._expand(feed_dict or {}).items()}
-        results = run.advance(wanted.tensors, wanted.targets, values)
-        if run.is_done():
-            self._partial.pop(handle, None)
+        try:
+            results = run.advance(wanted.tensors, wanted.targets, values)
+        finally:
+            if run.is_over:
+                self._partial.pop(handle, None)
         return wanted.rebuild(results)
 
     # -- Containers --------------------------------------------------------------------------------

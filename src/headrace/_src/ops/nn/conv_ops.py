@@ -1,7 +1,7 @@
 """The convolution ops: 2-D, 3-D, depthwise, and their gradients for input and filter.
 
 The three ops of a kind are one bilinear map read in three directions, so the gradient of each is
-composed of the other two. The public functions that build them are in `conv_layers`.
+composed of the other two. The public functions that build them are in `conv_functions`.
 """
 
 from __future__ import annotations
