@@ -49,6 +49,7 @@ _FUNCTION_NAMES = {
         Inv InvGrad Log1p MatMul Mean Prod RFFT RFFT2D RFFT3D Real RealDiv Reciprocal ReciprocalGrad
         Round Rsqrt RsqrtGrad Sigmoid SigmoidGrad Sinh SqrtGrad SquaredDifference Sum Tan TanhGrad
     """,
+    "ctc": "CTCLoss",
     "matrices": """
         Cholesky Cross Einsum LogMatrixDeterminant MatrixDeterminant MatrixInverse MatrixSolve
         MatrixTriangularSolve Qr SelfAdjointEigV2 Svd
@@ -61,9 +62,9 @@ _FUNCTION_NAMES = {
     """,
     "numbers": """
         Assert Bitcast Bucketize CheckNumerics Div FloorDiv FloorMod InTopK InTopKV2 LeftShift Mod
-        RightShift SparseSegmentMeanGrad SparseSegmentSqrtNGrad SparseTensorDenseMatMul
-        SparseToDense TruncateDiv TruncateMod UnsortedSegmentMax UnsortedSegmentMin
-        UnsortedSegmentProd _UniqueRows
+        RightShift SparseReduceSum SparseReorder SparseReshape SparseSegmentMeanGrad
+        SparseSegmentSqrtNGrad SparseTensorDenseMatMul SparseToDense TruncateDiv TruncateMod
+        UnsortedSegmentMax UnsortedSegmentMin UnsortedSegmentProd _UniqueRows
     """,
 }
 # The module of kernels that has the function of an op.
@@ -112,6 +113,8 @@ STATIC: dict[str, Callable[[Node], Sequence[int]]] = {
     "ScatterNd": _inputs(2),
     "SpaceToBatch": _inputs(1),
     "SpaceToBatchND": _inputs(1, 2),
+    "SparseReduceSum": _inputs(2, 3),
+    "SparseReshape": _inputs(1, 2),
     "SparseSegmentMeanGrad": _inputs(3),
     "SparseSegmentSqrtNGrad": _inputs(3),
     "SparseTensorDenseMatMul": _inputs(2),
