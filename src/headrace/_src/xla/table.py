@@ -30,15 +30,18 @@ __all__ = [
     "writes_of",
 ]
 
-# Ops whose own kernels serve here: they find state, steer, or tell what is known of a value.
+# Ops whose own kernels serve here: they find state, change a part of a variable, steer, or tell
+# what is known of a value.
 _HOST_NAMES = """
     BroadcastArgs BroadcastGradientArgs ConcatOffset Const ControlTrigger CountUpTo
     DestroyResourceOp DestroyTemporaryVariable Enter Exit GuaranteeConst If IsVariableInitialized
     Merge NextIteration PartitionedCall Placeholder Rank RefEnter RefExit RefIdentity RefMerge
-    RefNextIteration RefSelect RefSwitch ResourceCountUpTo Shape ShapeN Size StackCloseV2
-    StatefulPartitionedCall StatelessIf StatelessWhile Switch TemporaryVariable TensorArrayCloseV3
-    TensorArrayConcatV3 TensorArraySplitV3 VarHandleOp VarIsInitializedOp Variable VariableShape
-    VariableV2 While _Call _Generator _Hold _Reserve _Undefined
+    RefNextIteration RefSelect RefSwitch ResourceCountUpTo ResourceGatherNd ResourceScatterDiv
+    ResourceScatterNdAdd ResourceScatterNdSub ResourceScatterNdUpdate ResourceStridedSliceAssign
+    ScatterDiv ScatterNdAdd ScatterNdSub ScatterNdUpdate Shape ShapeN Size StackCloseV2
+    StatefulPartitionedCall StatelessIf StatelessWhile StridedSliceAssign Switch TemporaryVariable
+    TensorArrayCloseV3 TensorArrayConcatV3 TensorArraySplitV3 VarHandleOp VarIsInitializedOp
+    Variable VariableShape VariableV2 While _Call _Generator _Hold _Reserve _Undefined
 """
 _HOST = frozenset(_HOST_NAMES.split())
 
