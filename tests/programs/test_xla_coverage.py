@@ -20,18 +20,16 @@ PYTHON = "it calls Python, or prints"
 TABLES = "it keeps a hash table, in Python"
 FILES = "it reads or writes files, or records for them"
 SHAPES = "the shape of its result depends on values"
-GENERATORS = "it draws from its generator as often as its values say"
-SEARCHES = "its search is a loop over values"
+GENERATORS = "its generator is not split from it, as those of other random ops are"
 
 EXEMPT = {
     "AsString": STRINGS,
     "CTCBeamSearchDecoder": SHAPES,
     "CTCGreedyDecoder": SHAPES,
-    "CTCLoss": SEARCHES,
     "ComputeAccidentalHits": SHAPES,
     "DenseToDenseSetOperation": SHAPES,
     "DynamicPartition": SHAPES,
-    "EditDistance": SEARCHES,
+    "EditDistance": SHAPES,
     "FIFOQueueV2": QUEUES,
     "HashTableV2": TABLES,
     "HistogramSummary": FILES,
@@ -59,9 +57,6 @@ EXEMPT = {
     "ShardedFilename": STRINGS,
     "SparseCross": STRINGS,
     "SparseFillEmptyRows": SHAPES,
-    "SparseReduceSum": SHAPES,
-    "SparseReorder": SHAPES,
-    "SparseReshape": SHAPES,
     "SparseSegmentMean": SHAPES,
     "SparseSegmentSum": SHAPES,
     "SparseSparseMaximum": SHAPES,

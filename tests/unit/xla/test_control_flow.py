@@ -5,6 +5,7 @@ import pytest
 
 import headrace as tf
 from headrace._src.core.errors import InvalidArgumentError
+from headrace._src.xla.list_plan import UnknownList
 from tests.unit.xla.xla_steps import XlaStep, compare
 
 X = np.random.default_rng(0).normal(size=(5, 2, 3)).astype(np.float32)
@@ -71,6 +72,17 @@ def test_dynamic_rnn_with_lengths():
     loss = tf.reduce_sum(out) + tf.reduce_sum(state.c)
     train = tf.train.AdamOptimizer(0.01).minimize(loss)
     compare([loss], [x, lengths], [X.transpose(1, 0, 2), np.int32([4, 2])], [train], steps=2)
+
+
+def test_a_list_in_a_loop_without_a_bound_stays_outside():
+    x, n = tf.placeholder(tf.float32, [3]), tf.placeholder(tf.int32, [])
+    y = tf.while_loop(lambda i, y: i < n, lambda i, y: (i + 1, tf.sin(y) * x), [0, x])[1]
+    with pytest.raises(UnknownList, match="maximum_iterations"):
+        XlaStep([*tf.gradients(y, x)], [x, n])
+    y = tf.while_loop(
+        lambda i, y: i < n, lambda i, y: [i + 1, tf.sin(y) * x], [0, x], maximum_iterations=9
+    )[1]
+    compare([*tf.gradients(y, x)], [x, n], [np.float32([0.1, 0.2, 0.3]), np.int32(4)])
 
 
 def test_a_row_that_was_not_written_is_an_error():

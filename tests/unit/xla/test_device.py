@@ -1,5 +1,6 @@
 """XLA devices: their names, their transfers, and when JAX is imported."""
 
+import os
 import subprocess
 import sys
 
@@ -71,3 +72,31 @@ print("jax" in sys.modules)
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert found.stdout.split() == ["False"]
+
+
+def test_a_region_runs_on_its_own_device():
+    program = """
+import sys
+sys.path.insert(0, ".")
+from dataclasses import replace
+import numpy as np
+import headrace as tf
+from headrace._src.devices.device import find_device
+from headrace._src.xla.backend import compile_region
+from tests.unit.xla.xla_steps import DEVICE, XlaStep
+second = DEVICE[:-1] + "1"
+x = tf.placeholder(tf.float32, [2], name="x")
+step = XlaStep([x * 2], [x])
+node = replace(step.cluster.nodes[0], device=second)
+(y,) = compile_region([node], list(node.outputs))([np.float32([1, 2])], ctx=None)
+print(y.tolist(), y.devices() == {find_device(second).jax_device})
+"""
+    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    found = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment,
+    )
+    assert found.stdout.split("\n")[0] == "[2.0, 4.0] True"

@@ -175,6 +175,10 @@ class XlaCluster:
             self._variables[root] = _Variable(value, node.origin, needed)
             self.references.append(root)
 
+    def __str__(self) -> str:
+        """The nodes, one a line."""
+        return "\n".join(map(str, self.nodes))
+
     # -- Calls -------------------------------------------------------------------------------------
 
     def __call__(self, values: Sequence[Any], *, ctx: Any, step: Any = None) -> list[Any]:

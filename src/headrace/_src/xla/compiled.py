@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from headrace._src.devices.device import find_device
 from headrace._src.graph.dataflow import Node, Value
 from headrace._src.graph.structured import parts_of
 from headrace._src.lowering.list_anchors import ListUse
@@ -51,6 +52,24 @@ def traced(cluster: Any, checked: list[Node]) -> Callable[..., Any]:
 
 def compiled(cluster: Any) -> Callable[..., Any]:
     """Return the function: (outputs, new values of variables), or None if there is a fault."""
+    return _on_device(cluster, _checked(cluster))
+
+
+def _on_device(cluster: Any, call: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a region run on its own device, where JAX would take its first one."""
+    name = cluster.nodes[0].device if cluster.nodes else ""
+    device = getattr(find_device(name), "jax_device", None) if name else None
+    if device is None or device == jax.devices()[0]:
+        return call
+
+    def run(*arguments: Any) -> Any:
+        with jax.default_device(device):
+            return call(*arguments)
+
+    return run
+
+
+def _checked(cluster: Any) -> Callable[..., Any]:
     checked: list[Node] = []
     run = traced(cluster, checked)
     types = cluster.argument_types()

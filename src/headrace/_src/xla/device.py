@@ -46,7 +46,7 @@ class Xla(Device):
         """Return a host value as an array of the device; strings stay where they are. On a CPU it
         may share the memory, which must not be written until the step ends.
         """
-        array = np.asarray(value)
+        array = value if _is_jax(value) else np.asarray(value)
         if array.dtype.kind in "OSU":
             return value
         from headrace._src.xla.jax_arrays import put  # imports JAX
@@ -55,13 +55,17 @@ class Xla(Device):
 
     def get(self, value: Any) -> Any:
         """Return a device array as a NumPy array; other values as they are."""
-        return np.asarray(value) if hasattr(value, "addressable_shards") else value
+        return np.asarray(value) if _is_jax(value) else value
 
     def variable(self, name: str, dtype: Any, shape: Any) -> VariableState:
         """Return a variable, without a value, whose value lives on the device."""
         from headrace._src.xla.variable import XlaVariableState  # imports JAX
 
         return XlaVariableState(name, dtype, shape, self.allocator, self.jax_device)
+
+
+def _is_jax(value: Any) -> bool:
+    return hasattr(value, "addressable_shards")  # known without JAX
 
 
 def register() -> None:

@@ -12,6 +12,9 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
+import numpy as np
+
+from headrace._src.devices.room import fits
 from headrace._src.graph.dataflow import Dataflow, Node, Value, is_local
 from headrace._src.graph.structured import is_loop, parts_of
 from headrace._src.lowering.list_anchors import ListUse, row_given, row_taken
@@ -42,6 +45,11 @@ class ListRows:
     sources: set[str] = field(default_factory=set)
     declared: bool = False
 
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The shape of all rows."""
+        return (self.count, *(self.row or ()), *(self.lists.sizes if self.lists else ()))
+
     def takes(self, value: Value, stacked: bool, known: dict[Value, ListRows]) -> None:
         """Note the type of a row that goes in or comes out."""
         if is_local(value):
@@ -63,6 +71,10 @@ def plan_lists(nodes: Sequence[Node]) -> dict[Node, ListRows]:
     """
     planner = _Planner()
     planner.visit(nodes, {}, ())
+    for rows in planner.made.values():
+        sizes = rows.sizes
+        if not fits(sizes, np.float64):
+            raise UnknownList(f"there is no room for all rows that {rows.name} may have: {sizes}")
     return planner.made
 
 

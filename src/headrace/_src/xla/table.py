@@ -30,15 +30,18 @@ __all__ = [
     "writes_of",
 ]
 
-# Ops whose own kernels serve here: they find state, steer, or tell what is known of a value.
+# Ops whose own kernels serve here: they find state, change a part of a variable, steer, or tell
+# what is known of a value.
 _HOST_NAMES = """
     BroadcastArgs BroadcastGradientArgs ConcatOffset Const ControlTrigger CountUpTo
     DestroyResourceOp DestroyTemporaryVariable Enter Exit GuaranteeConst If IsVariableInitialized
     Merge NextIteration PartitionedCall Placeholder Rank RefEnter RefExit RefIdentity RefMerge
-    RefNextIteration RefSelect RefSwitch ResourceCountUpTo Shape ShapeN Size StackCloseV2
-    StatefulPartitionedCall StatelessIf StatelessWhile Switch TemporaryVariable TensorArrayCloseV3
-    TensorArrayConcatV3 TensorArraySplitV3 VarHandleOp VarIsInitializedOp Variable VariableShape
-    VariableV2 While _Call _Generator _Hold _Reserve _Undefined
+    RefNextIteration RefSelect RefSwitch ResourceCountUpTo ResourceGatherNd ResourceScatterDiv
+    ResourceScatterNdAdd ResourceScatterNdSub ResourceScatterNdUpdate ResourceStridedSliceAssign
+    ScatterDiv ScatterNdAdd ScatterNdSub ScatterNdUpdate Shape ShapeN Size StackCloseV2
+    StatefulPartitionedCall StatelessIf StatelessWhile StridedSliceAssign Switch TemporaryVariable
+    TensorArrayCloseV3 TensorArrayConcatV3 TensorArraySplitV3 VarHandleOp VarIsInitializedOp
+    Variable VariableShape VariableV2 While _Call _Generator _Hold _Reserve _Undefined
 """
 _HOST = frozenset(_HOST_NAMES.split())
 
@@ -49,6 +52,7 @@ _FUNCTION_NAMES = {
         Inv InvGrad Log1p MatMul Mean Prod RFFT RFFT2D RFFT3D Real RealDiv Reciprocal ReciprocalGrad
         Round Rsqrt RsqrtGrad Sigmoid SigmoidGrad Sinh SqrtGrad SquaredDifference Sum Tan TanhGrad
     """,
+    "ctc": "CTCLoss",
     "matrices": """
         Cholesky Cross Einsum LogMatrixDeterminant MatrixDeterminant MatrixInverse MatrixSolve
         MatrixTriangularSolve Qr SelfAdjointEigV2 Svd
@@ -61,9 +65,9 @@ _FUNCTION_NAMES = {
     """,
     "numbers": """
         Assert Bitcast Bucketize CheckNumerics Div FloorDiv FloorMod InTopK InTopKV2 LeftShift Mod
-        RightShift SparseSegmentMeanGrad SparseSegmentSqrtNGrad SparseTensorDenseMatMul
-        SparseToDense TruncateDiv TruncateMod UnsortedSegmentMax UnsortedSegmentMin
-        UnsortedSegmentProd _UniqueRows
+        RightShift SparseReduceSum SparseReorder SparseReshape SparseSegmentMeanGrad
+        SparseSegmentSqrtNGrad SparseTensorDenseMatMul SparseToDense TruncateDiv TruncateMod
+        UnsortedSegmentMax UnsortedSegmentMin UnsortedSegmentProd _UniqueRows
     """,
 }
 # The module of kernels that has the function of an op.
@@ -112,6 +116,8 @@ STATIC: dict[str, Callable[[Node], Sequence[int]]] = {
     "ScatterNd": _inputs(2),
     "SpaceToBatch": _inputs(1),
     "SpaceToBatchND": _inputs(1, 2),
+    "SparseReduceSum": _inputs(2, 3),
+    "SparseReshape": _inputs(1, 2),
     "SparseSegmentMeanGrad": _inputs(3),
     "SparseSegmentSqrtNGrad": _inputs(3),
     "SparseTensorDenseMatMul": _inputs(2),

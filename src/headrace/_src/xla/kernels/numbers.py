@@ -100,6 +100,44 @@ def _sparse_product(
     return zeros.at[indices[:, rows]].add(taken, mode="drop").astype(values.dtype)
 
 
+def _sparse_reorder(indices: Any, values: Any, shape: Any) -> tuple[Any, Any]:
+    indices, values = jnp.asarray(indices), jnp.asarray(values)
+    _check_points(indices, jnp.asarray(shape))
+    order = jnp.lexsort(tuple(indices.T[::-1]))
+    return indices[order], values[order]
+
+
+def _check_points(indices: Any, shape: Any) -> None:
+    check(jnp.any((indices < 0) | (indices >= shape)))
+
+
+def _sparse_reshape(indices: Any, shape: np.ndarray, wanted: np.ndarray) -> tuple[Any, Any]:
+    indices = jnp.asarray(indices)
+    _check_points(indices, shape)
+    total = int(np.prod(shape))
+    rest = int(np.prod(wanted[wanted >= 0]))
+    sizes = np.where(wanted < 0, total // max(rest, 1), wanted).astype(np.int64)
+    flat = jnp.zeros(len(indices), np.int64)
+    for d, size in enumerate(shape):
+        flat = flat * int(size) + indices[:, d]
+    columns = []
+    for size in sizes[:0:-1]:
+        columns.append(flat % max(int(size), 1))
+        flat = flat // max(int(size), 1)
+    return jnp.stack([flat, *columns[::-1]], 1), jnp.asarray(sizes)
+
+
+def _sparse_reduce_sum(
+    indices: Any, values: Any, shape: np.ndarray, axes: np.ndarray, *, keep_dims: bool
+) -> Any:
+    indices, values = jnp.asarray(indices), jnp.asarray(values)
+    _check_points(indices, shape)
+    whole = jnp.zeros([int(n) for n in shape], values.dtype)
+    whole = whole.at[tuple(indices.T)].add(values, mode="drop")
+    along = tuple(int(a) for a in axes.reshape(-1))
+    return whole.sum(along, dtype=values.dtype, keepdims=keep_dims)
+
+
 def _segment_gradient(root: bool) -> Callable[..., Any]:
     """The gradient of SparseSegmentMean or, by the root of the count, of SparseSegmentSqrtN."""
 
@@ -179,6 +217,9 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "LeftShift": _shifted(jnp.left_shift),
     "Mod": _truncated_remainder,
     "RightShift": _shifted(jnp.right_shift),
+    "SparseReduceSum": _sparse_reduce_sum,
+    "SparseReorder": _sparse_reorder,
+    "SparseReshape": _sparse_reshape,
     "SparseSegmentMeanGrad": _segment_gradient(False),
     "SparseSegmentSqrtNGrad": _segment_gradient(True),
     "SparseTensorDenseMatMul": _sparse_product,
