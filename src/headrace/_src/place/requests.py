@@ -14,6 +14,7 @@ The rules are TensorFlow 1.15's:
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
@@ -30,7 +31,6 @@ Fields = tuple[Any, Any, Any, Any, Any]  # job, replica, task, device type, devi
 _Request = tuple[int, Fields, Item]  # with the role of the operation
 
 _ANY: Fields = (None, None, None, None, None)
-_ANY: Fields = (None,) * 5  # a request for nothing
 _TYPE = 3  # the number of the field; fields before it are never dropped
 
 
@@ -48,14 +48,31 @@ def feasible(group: Members, devices: tuple[Device, ...], soft: bool) -> tuple[D
     wanted = _merge_others(made, kept, group, soft)
     tried = (wanted, wanted[:_TYPE] + made[_TYPE:], (*wanted[:_TYPE], None, None))
     for fields in tried if soft else tried[:1]:
-        suitable = _runnable(group, _matching(fields, devices))
+        matching = _matching(fields, devices)
+        suitable = _runnable(group, matching)
         if suitable:
             return suitable
+        if matching and soft:
+            kind = matching[0].type
+            for definition in group.kinds:
+                if not definition.table(kind):
+                    _report_move(definition.op_type, kind)
     matching = _matching(wanted, devices)
     if matching:
         _refuse_kernels(group, matching)
     culprit = _culprit(found, devices)
     raise refusals.no_such_device(culprit, devices, soft)
+
+
+@lru_cache(maxsize=1024)
+def _report_move(op_type: str, device_type: str) -> None:
+    """Say once that operations of a type go elsewhere than they asked for."""
+    logging.getLogger("headrace").warning(
+        "%s has no kernel for %s devices; soft placement puts such operations, and those that must "
+        "be with them, on another device",
+        op_type,
+        device_type,
+    )
 
 
 @lru_cache(maxsize=1024)
