@@ -8,10 +8,13 @@ import time
 
 import numpy as np
 import pytest
+from headrace.python.client import timeline
 
 import headrace as tf
-from headrace._src.core.config import settings
-from tests.unit.session.devices import config, in_thread, on, session, working
+from headrace._src.devices.pending import Pending
+from headrace._src.devices.rendezvous import _Received
+from headrace._src.ops.base.transfers import is_recv
+from tests.unit.session.devices import in_thread, on, session, working
 
 
 @pytest.fixture(autouse=True)
@@ -27,6 +30,17 @@ def no_thread_left():
     while working() and time.monotonic() < until:
         time.sleep(0.01)
     assert not working(), [t.name for t in threading.enumerate()]
+
+
+def blocked_step(s):
+    """Return the running step of a session, once it is blocked."""
+    until = time.monotonic() + 20
+    while time.monotonic() < until:
+        for step in list(s._resources._steps):
+            if step.sleeper() is not None:
+                return step
+        time.sleep(0.001)
+    pytest.fail("no step is blocked")
 
 
 # -- Failures --------------------------------------------------------------------------------------
@@ -144,32 +158,50 @@ def test_a_blocked_partition_ends_when_the_session_is_closed():
         y = element + 1.0
     s = session()
     result = in_thread(s.run, y)
-    while not s._resources._steps:
-        time.sleep(0.001)
-    time.sleep(0.05)
+    blocked_step(s)
     s.close()
     with pytest.raises(tf.errors.CancelledError, match="the session was closed"):
         result()
 
 
-def test_cancelled_dequeues_lose_nothing():
-    queue = tf.FIFOQueue(100, tf.int32, [])
+def test_a_step_that_is_cancelled_once_it_has_an_element_ends_well(monkeypatch):
+    """The element was taken from the queue for it, and would be lost."""
+    queue = tf.FIFOQueue(3, tf.int32, [])
     with on(1):
         element = queue.dequeue()
     with on(2):
         y = element + 0
-    x = tf.placeholder(tf.int32, [])
-    put = queue.enqueue(x)
+    put = queue.enqueue(7)
     with session() as s:
-        taken, late = [], tf.RunOptions(timeout_in_ms=3)
-        feeder = in_thread(lambda: [(time.sleep(0.002), s.run(put, {x: i})) for i in range(60)])
-        while len(taken) < 60:
-            try:
-                taken.append(s.run(y, options=late))
-            except tf.errors.DeadlineExceededError:
-                pass
-        feeder()
-    assert taken == list(range(60))
+        result = in_thread(s.run, y)
+        step = blocked_step(s)
+        complete = Pending.complete
+
+        def cancel_first(pending, value):
+            if not isinstance(pending, _Received):
+                step.cancel(tf.errors.CancelledError(None, None, "too late"))
+                time.sleep(0.05)  # let the step see that
+            complete(pending, value)
+
+        monkeypatch.setattr(Pending, "complete", cancel_first)
+        s.run(put)
+        assert result() == 7
+
+
+def test_a_step_that_is_cancelled_while_it_waits_takes_no_element():
+    queue = tf.FIFOQueue(3, tf.int32, [])
+    with on(1):
+        element = queue.dequeue()
+    with on(2):
+        y = element + 0
+    with session() as s:
+        for _ in range(3):
+            result = in_thread(s.run, y)
+            blocked_step(s).cancel(tf.errors.CancelledError(None, None, "enough"))
+            with pytest.raises(tf.errors.CancelledError, match="enough"):
+                result()
+        s.run(queue.enqueue(7))
+        assert s.run(y) == 7
 
 
 # -- Deadlines and interrupts ----------------------------------------------------------------------
@@ -197,9 +229,8 @@ def test_a_deadline_names_what_ran():
         slow = tf.py_func(lambda: (time.sleep(0.3), np.float32(1))[1], [], tf.float32, name="slow")
     with on(2):
         y = slow + 1.0
-    with session() as s:
-        with pytest.raises(tf.errors.DeadlineExceededError, match="slow"):
-            s.run(y, options=tf.RunOptions(timeout_in_ms=30))
+    with session() as s, pytest.raises(tf.errors.DeadlineExceededError, match="slow"):
+        s.run(y, options=tf.RunOptions(timeout_in_ms=30))
 
 
 def test_a_deadline_stops_a_loop_and_names_it():
@@ -207,9 +238,8 @@ def test_a_deadline_stops_a_loop_and_names_it():
         _, a = tf.while_loop(lambda i, _: i < 10**9, lambda i, a: (i + 1, a * 0.5), [0, 1.0])
     with on(2):
         y = a + 1.0
-    with session() as s:
-        with pytest.raises(tf.errors.DeadlineExceededError, match="while"):
-            s.run(y, options=tf.RunOptions(timeout_in_ms=50))
+    with session() as s, pytest.raises(tf.errors.DeadlineExceededError, match="while"):
+        s.run(y, options=tf.RunOptions(timeout_in_ms=50))
 
 
 @pytest.mark.parametrize("blocked", ["queue", "loop"])
@@ -228,7 +258,6 @@ def test_ctrl_c_ends_a_blocked_step(blocked):
         z = tf.constant(1.0) + 1.0
     with session() as s:
         s.run(z)
-        timer = threading.Timer(0.1, signal.raise_signal, [signal.SIGINT])
         main = threading.main_thread().ident
         timer = threading.Timer(0.1, signal.pthread_kill, [main, signal.SIGINT])
         timer.start()
@@ -299,25 +328,20 @@ def test_a_python_function_waits_for_an_operation_of_another_device():
         assert s.run([first, second, queue.size()]) == [1.0, 2.0, 0]
 
 
-def test_a_quiet_step_names_what_it_waits_for(caplog):
+def test_a_blocked_step_says_what_it_waits_for():
     queue = tf.FIFOQueue(2, tf.float32, [], name="never_filled")
     with on(1):
         element = queue.dequeue(name="take")
     with on(2):
         y = element + 1.0
-    assert settings().quiet_seconds
     s = session()
-    step = in_thread(s.run, y)
-    while not s._resources._steps:
-        time.sleep(0.001)
-    (running,) = s._resources._steps
-    deadline = time.monotonic() + 10
-    while not running.waiting() and time.monotonic() < deadline:
-        time.sleep(0.001)
-    assert "never_filled" in running.waiting()[0][0]
+    result = in_thread(s.run, y)
+    (first, op), (second, recv) = blocked_step(s).waiting()
+    assert "never_filled" in first and op.name == "take"
+    assert second.startswith("tensor 'take") and is_recv(recv)
     s.close()
     with pytest.raises(tf.errors.CancelledError):
-        step()
+        result()
 
 
 # -- Traces ----------------------------------------------------------------------------------------
@@ -340,7 +364,5 @@ def test_a_trace_shows_each_device_with_its_sends_and_receives():
     assert any("_Send" in label for label in shown["1"])
     assert any("_Recv" in label for label in shown["2"])
     assert any("Tanh" in label for label in shown["1"])
-    from headrace.python.client import timeline
-
     trace = timeline.Timeline(metadata.step_stats).generate_chrome_trace_format()
     assert "CPU:1" in trace and "CPU:2" in trace and "_Recv" in trace

@@ -155,9 +155,8 @@ def test_a_received_variable_keeps_its_value_while_its_device_updates_it():
         old = tf.py_func(lambda a: a, [v.read_value()], tf.float32)
     with on(1), tf.control_dependencies([old]):
         new = v.assign_add(np.ones(5, np.float32))
-    with on(2):
-        with tf.control_dependencies([new]):
-            kept = tf.identity(old) * 1.0
+    with on(2), tf.control_dependencies([new]):
+        kept = tf.identity(old) * 1.0
     with session() as s:
         s.run(v.initializer)
         for i in range(3):
@@ -255,9 +254,8 @@ def test_a_variable_with_another_shape_is_noticed_before_anything_has_begun():
     with on(1):
         v = tf.Variable(np.zeros(2, np.float32), validate_shape=True)
         grow = tf.assign(v, np.zeros(5, np.float32), validate_shape=False)
-    with on(2):
-        with tf.control_dependencies([counted]):
-            y = v.read_value() * 2.0
+    with on(2), tf.control_dependencies([counted]):
+        y = v.read_value() * 2.0
     with session() as s:
         s.run(tf.global_variables_initializer())
         for _ in range(3):
@@ -331,9 +329,8 @@ def test_prints_and_asserts_are_in_order(capfd):
         first = tf.Print(x, [x], "first ")
     with on(2):
         second = tf.Print(first + 1.0, [first], "second ")
-    with on(0):
-        with tf.control_dependencies([tf.Assert(second > 0, [second], name="positive")]):
-            third = tf.Print(second * 2.0, [second], "third ")
+    with on(0), tf.control_dependencies([tf.Assert(second > 0, [second], name="positive")]):
+        third = tf.Print(second * 2.0, [second], "third ")
     with session() as s:
         assert s.run(third, {x: 1.0}) == 4.0
         printed = capfd.readouterr().err
