@@ -30,7 +30,7 @@ from headrace._src.devices.step_context import StepContext, active, current
 from headrace._src.graph.control_roles import DEAD, Flow
 from headrace._src.graph.dataflow import Node, origin_of
 from headrace._src.graph.operation import Operation, Tensor
-from headrace._src.ops.base.transfers import is_recv
+from headrace._src.ops.base.transfers import is_recv, is_send
 from headrace._src.runtime.frames import CONTROL, Frame, FrameNode
 from headrace._src.runtime.kernels import ShapesChanged, copy_of, echo, failure, take, translate
 from headrace._src.runtime.waits import report_quiet
@@ -312,6 +312,10 @@ class Step:
                         self._collect()
                         continue
                     self._execute(*ready.popleft())
+                    # What was taken from a queue must reach the partition that returns it.
+                    stops = self._cancellation.error is not None
+                    if stops and self._frames.takes and all(is_send(n.op) for _, n in ready):
+                        continue
                     if ready or not self._frames.takes:
                         self._cancellation.check()
         except BaseException:
