@@ -13,6 +13,7 @@ from headrace._src.graph.partition import PartitionedProgram
 from headrace._src.graph.program import Program
 from headrace._src.runtime.partitions import PartitionedExecutable
 from tests.property.random_steps import MATRICES, Step
+from tests.property.watchdog import watched
 
 KINDS = ["unary", "binary", "reduce", "reshape", "transpose", "concat", "matmul", "slice"]
 DEVICES = 3
@@ -46,7 +47,7 @@ def results(fetches, feeds, count, jit, seen=None, runs=2):
     """Return the values of each run in a session with `count` devices; count in `seen` what the
     programs contain.
     """
-    with tf.Session(config=config(count, jit)) as session:
+    with tf.Session(config=config(count, jit)) as session, watched(session):
         session.run(tf.global_variables_initializer())
         found = [session.run(fetches, feeds) for _ in range(runs)]
         for plan in session._plans.values() if seen is not None else ():

@@ -103,6 +103,11 @@ class Rendezvous:
         for pending in waiting:
             pending.cancel(error)
 
+    def in_transit(self) -> list[Key]:
+        """Return the keys that were sent and not yet received."""
+        with self._lock:
+            return list(self._sent)
+
     def _send(self, key: Key, sent: _Sent) -> None:
         with self._lock:
             self._check()

@@ -64,6 +64,7 @@ class _Cut:
         self._received: dict[tuple[Node, str], Node] = {}
         self._behind: dict[Value, tuple[Node, ...]] = {}  # controls of transfers that vanish
         self._edges: list[Edge] = []
+        self._keys: dict[tuple[str, str, str], Node] = {}  # whose value a key names
         self._positions: dict[Node, int] = {}
 
     def _find_moves(self) -> dict[Node, list[Node]]:
@@ -185,7 +186,7 @@ class _Cut:
     def _send(self, move: Node, half: _Half) -> None:
         """Add the Send of a TRANSFER's value."""
         value = half.values[_moved(move)]
-        attrs = {"T": move.attrs["T"], **self._edge(move.name, half.device, move.device)}
+        attrs = {"T": move.attrs["T"], **self._edge(move, half.device, move.device)}
         send = self._node(SEND, f"{move.name}/send", attrs, (value,), (), (), move, half)
         half.targets.append(send)
 
@@ -202,7 +203,7 @@ class _Cut:
             return
         attrs = {
             "tensor_type": move.attrs["T"],
-            **self._edge(move.name, source.device, half.device),
+            **self._edge(move, source.device, half.device),
         }
         controls = self._controls(waits, half)
         recv = self._node(RECV, f"{move.name}/recv", attrs, (), controls, move.types, move, half)
@@ -215,7 +216,7 @@ class _Cut:
         """Add the Send of a control edge to another device."""
         half = self._halves[control.device]
         name = f"{control.name}/signal_{device.rsplit(':', 1)[-1]}/send"
-        attrs = self._edge(f"^{control.name}", half.device, device)
+        attrs = self._edge(control, half.device, device, "^")
         after = (half.nodes[control],)
         half.targets.append(self._node(SEND_CONTROL, name, attrs, (), after, (), control, half))
         self._sent.add((control, device))
@@ -227,7 +228,7 @@ class _Cut:
             self._send_signal(*key)
         if key not in self._received:
             name = f"{control.name}/signal_{half.device.rsplit(':', 1)[-1]}/recv"
-            edge = self._edge(f"^{control.name}", control.device, half.device)
+            edge = self._edge(control, control.device, half.device, "^")
             attrs = {"tensor_type": float32, **edge}
             trigger = self._triggers.get(key)
             after = () if trigger is None else (half.nodes[trigger],)
@@ -236,7 +237,13 @@ class _Cut:
             self._edges.append(Edge(f"^{control.name}", control.device, half.device, 0))
         return self._received[key]
 
-    def _edge(self, tensor: str, sender: str, receiver: str) -> dict[str, object]:
+    def _edge(self, node: Node, sender: str, receiver: str, mark: str = "") -> dict[str, object]:
+        """Return the attributes of both ends of an edge; passes may have made nodes of one name."""
+        tensor = base = f"{mark}{node.name}"
+        count = 0
+        while self._keys.setdefault((tensor, sender, receiver), node) is not node:
+            count += 1
+            tensor = f"{base}_{count}"
         return {
             "tensor_name": tensor,
             "send_device": sender,

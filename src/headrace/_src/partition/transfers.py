@@ -45,7 +45,7 @@ class _Joining:
         self._nodes: dict[Node, Node] = {}
         self._made: list[Node] = []
         self._transfers: dict[tuple[Value, str], Value] = {}
-        self._names: set[str] = set()
+        self._names = {node.name for node in flow.nodes}
         # A NextIteration passes its value to its Merge, so it runs there.
         self._next = {
             flow.maker_of(v): node.device
