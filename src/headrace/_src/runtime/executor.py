@@ -147,11 +147,6 @@ class Executable:
         return bool(self._watched)
 
     @property
-    def is_silent(self) -> bool:
-        """Whether NumPy has nothing to warn about."""
-        return all(map(_is_silent, self.program.instructions))
-
-    @property
     def code(self) -> Sequence[tuple[Any, ...]]:
         """The instructions, except those that find variables: operation, kernel, function that
         gathers its inputs, first output, number of outputs (-1: a sequence), slots to free.

@@ -173,9 +173,12 @@ class PartitionedStep:
         return sorted(blocked, key=lambda pair: is_recv(pair[1]))
 
     def sleeper(self) -> int | None:
-        """Return the thread that sleeps until something arrives, or None."""
+        """Return the thread that sleeps until something arrives, or None while any thread works
+        for the step.
+        """
         with self._lock:
-            return None if self.ready or self._helpers else self._sleeper
+            busy = self.ready or self._helpers or any(run.works() for run in self._runs)
+            return None if busy else self._sleeper
 
     # -- Threads -----------------------------------------------------------------------------------
 
@@ -201,8 +204,9 @@ class PartitionedStep:
     def _help(self) -> None:
         """In a thread of the pool: run what is ready."""
         try:
-            while self._error is None and self._advance_one():
-                pass
+            with active(self.context), np.errstate(all="ignore"):
+                while self._error is None and self._advance_one():
+                    pass
         except BaseException as error:
             self._fail(error)
         finally:
@@ -212,9 +216,10 @@ class PartitionedStep:
 
     def _work(self) -> None:
         """In the calling thread: run what is ready until nothing is left."""
-        while self._left and self._error is None:
-            if not self._advance_one():
-                self._sleep()
+        with active(self.context), np.errstate(all="ignore"):
+            while self._left and self._error is None:
+                if not self._advance_one():
+                    self._sleep()
 
     def _advance_one(self) -> bool:
         """Continue a run that is ready; return whether there was one."""
@@ -355,6 +360,10 @@ class _Run:
         """Return the operation whose kernel runs, if that is known."""
         return None
 
+    def works(self) -> bool:
+        """Return whether a thread computes a result that the blocked run waits for."""
+        return False
+
     def cancel_waits(self) -> list[bool]:
         """Cancel what is blocked on something else than a partition; see Step.cancel_waits."""
         return []
@@ -391,6 +400,9 @@ class _CountedRun(_Run):
     def current(self) -> Any:
         return self._step.running() if self.running else None
 
+    def works(self) -> bool:
+        return self._step.works()
+
     def cancel_waits(self) -> list[bool]:
         return self._step.cancel_waits()
 
@@ -404,7 +416,6 @@ class _Line:
     def __init__(self, part: Executable) -> None:
         self.part = part
         self.code = [_coded(entry, part.resources) for entry in part.code]
-        self.is_silent = part.is_silent
 
 
 def _coded(entry: tuple[Any, ...], resources: Resources) -> tuple[Any, ...]:
@@ -452,13 +463,6 @@ class _FixedRun(_Run):
 
     def advance(self) -> bool:
         step = self._step
-        with active(step.context):
-            if self._line.is_silent:
-                return self._run(step)
-            with np.errstate(all="ignore"):
-                return self._run(step)
-
-    def _run(self, step: PartitionedStep) -> bool:
         code, slots, number = self._line.code, self._slots, self._next
         rendezvous, check = step.rendezvous, step.context.cancellation
         op = gather = failed = None
@@ -492,7 +496,7 @@ class _FixedRun(_Run):
                     result = rendezvous.recv(key, call)
                     if isinstance(result, Pending):
                         self._next, self._blocked = number, result
-                        result.then(lambda _: step.wake(self))
+                        result.then(self._arrived)
                         return False
                     slots[output] = result
                     result = None
@@ -505,6 +509,9 @@ class _FixedRun(_Run):
         except Exception as error:
             failed = self._line.part.failure(error, op, gather, slots, self._feeds)
         raise failed
+
+    def _arrived(self, _: Pending) -> None:
+        self._step.wake(self)
 
     def _send(self, rendezvous: Any, key: Key, call: Any) -> None:
         if call is None:

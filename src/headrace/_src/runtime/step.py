@@ -515,8 +515,11 @@ class Step:
     def sleeper(self) -> int | None:
         """Return the thread that sleeps in this step, or None if the step has work to do."""
         with self._changed:
-            busy = self._over or any(pending.works for pending in self._waiting)
-            return None if busy else self._sleeper
+            return None if self._over or self.works() else self._sleeper
+
+    def works(self) -> bool:
+        """Return whether a thread computes a result that the step waits for."""
+        return any(pending.works for pending in list(self._waiting))
 
     def waiting(self) -> list[tuple[str, Any]]:
         """Return the operations that are blocked, each with what it waits for."""
