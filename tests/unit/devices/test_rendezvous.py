@@ -146,6 +146,20 @@ def test_recv_returns_a_value_that_is_there_and_otherwise_waits():
         step.recv(key("after"))
 
 
+def test_a_long_loop_leaves_nothing_behind():
+    step = Rendezvous()
+    for i in range(100):
+        each = Key(CPU0, 7, CPU1, "x:0", "while", i)
+        if i % 2:
+            step.send(each, i)
+            assert step.recv(each) == i
+        else:
+            pending = step.recv(each)
+            step.send(each, i)
+            assert got(pending) == i
+    assert not (step._over or step._sent or step._receivers or step._unwanted)
+
+
 def test_values_in_transit_are_listed():
     step = Rendezvous()
     step.send(key("a"), 1)

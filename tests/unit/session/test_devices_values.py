@@ -119,6 +119,39 @@ def test_a_variable_is_read_elsewhere_before_and_after_its_update(use_resource, 
 
 
 @pytest.mark.parametrize("use_resource", [False, True])
+def test_a_loop_across_devices_reads_a_variable_after_each_update(use_resource):
+    with on(0):
+        v = tf.Variable(2.0, use_resource=use_resource)
+
+    def body(i, a):
+        with on(1):
+            update = v.assign_add(a)
+        with on(2), tf.control_dependencies([update]):
+            return i + 1, v.read_value() * 0.5
+
+    _, y = tf.while_loop(lambda i, _: i < 3, body, [0, 1.0])
+    with session(allow_soft_placement=True) as s:
+        s.run(v.initializer)
+        assert s.run(y) == 3.375 and s.run(v) == 6.75
+
+
+@pytest.mark.parametrize("use_resource", [False, True])
+def test_a_variable_is_updated_after_a_branch_elsewhere_has_read_it(use_resource):
+    with on(0):
+        v = tf.Variable(2.0, use_resource=use_resource)
+    with on(1):
+        p = tf.placeholder_with_default(True, [])
+    with on(2):
+        y = tf.cond(p, lambda: tf.identity(v) * 2.0, lambda: tf.constant(0.0))
+    with on(0), tf.control_dependencies([y]):
+        z = v.assign_add(1.0)
+    with session(allow_soft_placement=True) as s:
+        s.run(v.initializer)
+        assert s.run([y, z]) == [4.0, 3.0]
+        assert s.run([y, z], {p: False}) == [0.0, 4.0]
+
+
+@pytest.mark.parametrize("use_resource", [False, True])
 def test_a_sent_value_never_changes_under_its_reader(use_resource):
     """Steps of several threads update a variable while others send it to another device."""
     count = 4096

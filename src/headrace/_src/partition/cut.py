@@ -37,11 +37,12 @@ def cut(flow: Dataflow) -> Dataflow | Partitions:
 
 class _Half:
     """A partition under construction. `values`, `nodes`: the replacements here of the step's values
-    and nodes.
+    and nodes. `positions`: the order in which the nodes of all partitions were made.
     """
 
-    def __init__(self, device: str) -> None:
+    def __init__(self, device: str, positions: dict[Node, int]) -> None:
         self.device = device
+        self._positions = positions
         self.made: list[Node] = []
         self.values: dict[Value, Value] = {}
         self.nodes: dict[Node, Node] = {}
@@ -50,6 +51,7 @@ class _Half:
 
     def add(self, node: Node) -> Node:
         self.made.append(node)
+        self._positions[node] = len(self._positions)
         return node
 
 
@@ -57,7 +59,8 @@ class _Cut:
     def __init__(self, looped: Looped) -> None:
         self._flow = flow = looped.flow
         self._triggers = looped.triggers
-        self._halves = {device: _Half(device) for device in flow.devices}
+        self._positions: dict[Node, int] = {}
+        self._halves = {device: _Half(device, self._positions) for device in flow.devices}
         self._moves = self._find_moves()
         self._signals = self._find_signals()
         self._sent: set[tuple[Node, str]] = set()  # control edges
@@ -65,7 +68,6 @@ class _Cut:
         self._behind: dict[Value, tuple[Node, ...]] = {}  # controls of transfers that vanish
         self._edges: list[Edge] = []
         self._keys: dict[tuple[str, str, str], Node] = {}  # whose value a key names
-        self._positions: dict[Node, int] = {}
 
     def _find_moves(self) -> dict[Node, list[Node]]:
         """Return the transfers of each node's values."""
@@ -86,16 +88,12 @@ class _Cut:
 
     def run(self) -> Partitions:
         flow = self._flow
-        for position, node in enumerate(flow.nodes):
-            before = {half: len(half.made) for half in self._halves.values()}
+        for node in flow.nodes:
             if node.constant is None:
                 if is_transfer(node):
                     self._receive(node)
                 else:
                     self._keep(node)
-            for half, count in before.items():
-                for made in half.made[count:]:
-                    self._positions[made] = position
         sources = [self._fetch(value) for value in flow.fetches]
         for node in flow.targets:
             half = self._halves[node.device]
