@@ -5,6 +5,7 @@ flow and gradients. Nothing hangs, also where values go back and forth between d
 from collections import Counter
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,19 +14,22 @@ from headrace._src.graph.partition import PartitionedProgram
 from headrace._src.graph.program import Program
 from headrace._src.runtime.partitions import PartitionedExecutable
 from tests.property.random_steps import MATRICES, Step
+from tests.property.watchdog import watched
 
 KINDS = ["unary", "binary", "reduce", "reshape", "transpose", "concat", "matmul", "slice"]
 DEVICES = 3
 
 
-def config(count, jit):
+def config(count, jit, checked=False):
     levels = {"off": tf.OptimizerOptions.OFF, "always": tf.OptimizerOptions.ON_1}
     options = tf.OptimizerOptions(global_jit_level=levels[jit])
-    return tf.ConfigProto(
+    made = tf.ConfigProto(
         device_count={"CPU": count},
         allow_soft_placement=True,
         graph_options=tf.GraphOptions(optimizer_options=options),
     )
+    made.experimental.check_numerics = checked
+    return made
 
 
 class Scattered:
@@ -42,13 +46,16 @@ class Scattered:
         return f"/device:CPU:{self._last}"
 
 
-def results(fetches, feeds, count, jit, seen=None, runs=2):
+def results(fetches, feeds, count, jit, seen=None, runs=2, driver="fixed"):
     """Return the values of each run in a session with `count` devices; count in `seen` what the
-    programs contain.
+    programs contain. driver: "counted" (a step with a deadline counts dependencies) or "as is" (a
+    step whose numbers are checked is not specialised).
     """
-    with tf.Session(config=config(count, jit)) as session:
+    late = tf.RunOptions(timeout_in_ms=600_000) if driver == "counted" else None
+    asked = config(count, jit, checked=driver == "as is")
+    with tf.Session(config=asked) as session, watched(session):
         session.run(tf.global_variables_initializer())
-        found = [session.run(fetches, feeds) for _ in range(runs)]
+        found = [session.run(fetches, feeds, options=late) for _ in range(runs)]
         for plan in session._plans.values() if seen is not None else ():
             count_what_ran(plan.variants, seen)
     return found
@@ -92,25 +99,27 @@ def random_step(data):
     return fetches, step.feeds
 
 
-def compare(fetches, feeds, jit, seen, rtol=0.0, atol=0.0):
+def compare(fetches, feeds, jit, seen, rtol=0.0, atol=0.0, driver="fixed"):
     """Run a step on one device, interpreted, and on several."""
-    whole = results(fetches, feeds, 1, "off")
-    for one, several in zip(whole, results(fetches, feeds, DEVICES, jit, seen), strict=True):
+    whole = results(fetches, feeds, 1, "off", driver="as is" if driver == "as is" else "fixed")
+    parted = results(fetches, feeds, DEVICES, jit, seen, driver=driver)
+    for one, several in zip(whole, parted, strict=True):
         for a, b in zip(one, several, strict=True):
             np.testing.assert_allclose(b, a, rtol=rtol, atol=atol)
 
 
-def test_interpreted_partitions_equal_the_whole_bit_for_bit():
+@pytest.mark.parametrize("driver", ["fixed", "counted", "as is"])
+def test_interpreted_partitions_equal_the_whole_bit_for_bit(driver):
     seen = Counter()
 
     @given(st.data())
-    @settings(max_examples=40)
+    @settings(max_examples=30)
     def check(data):
         with tf.Graph().as_default():
-            compare(*random_step(data), "off", seen)
+            compare(*random_step(data), "off", seen, driver=driver)
 
     check()
-    assert seen["partitioned"] >= 20 and seen["round trips"] >= 10
+    assert seen["partitioned"] >= 15 and seen["round trips"] >= 8
 
 
 def test_compiled_partitions_agree_with_the_whole():

@@ -44,6 +44,10 @@ class Pending:
     def what(self) -> str:
         return self._what if isinstance(self._what, str) else self._what()
 
+    @property
+    def is_over(self) -> bool:
+        return self._over
+
     def claim(self) -> bool:
         """Reserve the right to end the Pending; return False if it is already reserved."""
         with _lock:

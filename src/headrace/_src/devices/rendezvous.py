@@ -2,7 +2,8 @@
 key. Out: the value of each key that is requested, or a Pending.
 
 Each key is sent once and received once, in any order: a value waits for its receiver, or a receiver
-for its value. A dead tensor is a value like any other. An error can be sent in place of a value.
+for its value. A second use is an error, except that keys of loops are too many to remember once
+they were used. A dead tensor is a value like any other. An error can be sent in place of a value.
 `abort` ends the step: all waiting receivers get its error, and every later call raises it.
 """
 
@@ -49,7 +50,7 @@ class Rendezvous:
         self._lock = Lock()
         self._sent: dict[Key, _Sent] = {}
         self._receivers: dict[Key, _Received] = {}
-        self._over: set[Key] = set()  # keys that were received or dropped
+        self._over: set[Key] = set()  # keys outside loops that were received or dropped
         self._unwanted: set[Key] = set()  # keys whose receiver was cancelled
         self._error: BaseException | None = None
 
@@ -67,7 +68,7 @@ class Rendezvous:
         """
         with self._lock:
             sent = self._sent.pop(key, None)
-            if sent is not None:
+            if sent is not None and not key.frame:
                 self._over.add(key)
         if sent is None:
             return self.recv_async(key, put)
@@ -85,7 +86,7 @@ class Rendezvous:
             sent = self._sent.pop(key, None)
             if sent is None:
                 self._receivers[key] = pending
-            else:
+            elif not key.frame:
                 self._over.add(key)
         if sent is not None:
             _deliver(pending, sent)
@@ -103,6 +104,11 @@ class Rendezvous:
         for pending in waiting:
             pending.cancel(error)
 
+    def in_transit(self) -> list[Key]:
+        """Return the keys that were sent and not yet received."""
+        with self._lock:
+            return list(self._sent)
+
     def _send(self, key: Key, sent: _Sent) -> None:
         with self._lock:
             self._check()
@@ -111,7 +117,7 @@ class Rendezvous:
             pending = self._receivers.pop(key, None)
             if pending is None and key not in self._unwanted:
                 self._sent[key] = sent
-            else:
+            elif not key.frame:
                 self._over.add(key)
         if pending is not None:
             _deliver(pending, sent)

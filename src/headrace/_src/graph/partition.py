@@ -49,7 +49,7 @@ class Partitions:
 
     feeds, tensors: those of the whole step, in its order. sources: for each fetch, the number of
     its partition and its position among that partition's fetches. positions: the place of each node
-    in the order of the whole step.
+    in one order of the whole step, with a Send before its Recv.
     """
 
     parts: tuple[Partition, ...]

@@ -4,10 +4,13 @@ A call becomes a CALL that holds the flow of the function's body, a functional b
 functional loop a WHILE: from there on they are like those of tf.cond and tf.while_loop. Recursive
 calls, calls of functions marked `noinline`, and calls of bodies that may block or have no
 structured form are kept; their kernels run the bodies as steps of their own.
+
+The caller places the nodes of the bodies, which are in no graph that was placed before.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from headrace._src.graph.dataflow import Dataflow, Node, rewrite
@@ -20,17 +23,21 @@ from headrace._src.optimize.reread_references import reread
 
 __all__ = ["inline"]
 
-
-def inline(flow: Dataflow) -> Dataflow:
-    """Return the flow with the bodies of the functions that it calls."""
-    return _inlined(flow, ())
+Place = Callable[[Dataflow], Dataflow]
 
 
-def _inlined(flow: Dataflow, within: tuple[GraphFunction, ...]) -> Dataflow:
-    return rewrite(flow, lambda node: _structured(node, within)) if flow.calls else flow
+def inline(flow: Dataflow, place: Place = lambda body: body) -> Dataflow:
+    """Return the flow with the bodies of the functions that it calls; `place` gives their nodes
+    devices.
+    """
+    return _inlined(flow, place, ())
 
 
-def _structured(node: Node, within: tuple[GraphFunction, ...]) -> Node | None:
+def _inlined(flow: Dataflow, place: Place, within: tuple[GraphFunction, ...]) -> Dataflow:
+    return rewrite(flow, lambda node: _structured(node, place, within)) if flow.calls else flow
+
+
+def _structured(node: Node, place: Place, within: tuple[GraphFunction, ...]) -> Node | None:
     rule = node.definition.calls
     if rule is None or any(v.dtype._is_ref_dtype for v in node.inputs):
         return None
@@ -38,7 +45,7 @@ def _structured(node: Node, within: tuple[GraphFunction, ...]) -> Node | None:
     if called is None:
         return None
     try:
-        parts = {name: _part(function, within) for name, function in called.parts.items()}
+        parts = {name: _part(function, place, within) for name, function in called.parts.items()}
     except Unraisable:
         return None
     attrs = {
@@ -51,11 +58,11 @@ def _structured(node: Node, within: tuple[GraphFunction, ...]) -> Node | None:
     return replace(node, definition=definition, attrs=attrs)
 
 
-def _part(function: GraphFunction, within: tuple[GraphFunction, ...]) -> Dataflow:
+def _part(function: GraphFunction, place: Place, within: tuple[GraphFunction, ...]) -> Dataflow:
     if function in within or function.attrs.get("_noinline"):
         raise Unraisable(f"function '{function.name}' is not to be inlined")
     flow = prune(function.outputs, function.targets, function.inputs)
     if any(node.definition.effect is Effect.BLOCKS for node in flow.nodes):
         raise Unraisable(f"function '{function.name}' may wait")
-    flow = raise_structure(_inlined(reread(flow), (*within, function)))
+    flow = raise_structure(_inlined(place(reread(flow)), place, (*within, function)))
     return replace(flow, targets=())

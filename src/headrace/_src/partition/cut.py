@@ -36,11 +36,12 @@ def cut(flow: Dataflow) -> Dataflow | Partitions:
 
 class _Half:
     """A partition under construction. `values`, `nodes`: the replacements here of the step's values
-    and nodes.
+    and nodes. `positions`: the order in which the nodes of all partitions were made.
     """
 
-    def __init__(self, device: str) -> None:
+    def __init__(self, device: str, positions: dict[Node, int]) -> None:
         self.device = device
+        self._positions = positions
         self.made: list[Node] = []
         self.values: dict[Value, Value] = {}
         self.nodes: dict[Node, Node] = {}
@@ -49,6 +50,7 @@ class _Half:
 
     def add(self, node: Node) -> Node:
         self.made.append(node)
+        self._positions[node] = len(self._positions)
         return node
 
 
@@ -56,14 +58,15 @@ class _Cut:
     def __init__(self, looped: Looped) -> None:
         self._flow = flow = looped.flow
         self._triggers = looped.triggers
-        self._halves = {device: _Half(device) for device in flow.devices}
+        self._positions: dict[Node, int] = {}
+        self._halves = {device: _Half(device, self._positions) for device in flow.devices}
         self._moves = self._find_moves()
         self._signals = self._find_signals()
         self._sent: set[tuple[Node, str]] = set()  # control edges
         self._received: dict[tuple[Node, str], Node] = {}
         self._behind: dict[Value, tuple[Node, ...]] = {}  # controls of transfers that vanish
         self._edges: list[Edge] = []
-        self._positions: dict[Node, int] = {}
+        self._keys: dict[tuple[str, str, str], Node] = {}  # whose value a key names
 
     def _find_moves(self) -> dict[Node, list[Node]]:
         """Return the transfers of each node's values."""
@@ -84,16 +87,12 @@ class _Cut:
 
     def run(self) -> Partitions:
         flow = self._flow
-        for position, node in enumerate(flow.nodes):
-            before = {half: len(half.made) for half in self._halves.values()}
+        for node in flow.nodes:
             if node.constant is None:
                 if is_transfer(node):
                     self._receive(node)
                 else:
                     self._keep(node)
-            for half, count in before.items():
-                for made in half.made[count:]:
-                    self._positions[made] = position
         sources = [self._fetch(value) for value in flow.fetches]
         for node in flow.targets:
             half = self._halves[node.device]
@@ -184,7 +183,7 @@ class _Cut:
     def _send(self, move: Node, half: _Half) -> None:
         """Add the Send of a TRANSFER's value."""
         value = half.values[_moved(move)]
-        attrs = {"T": move.attrs["T"], **self._edge(move.name, half.device, move.device)}
+        attrs = {"T": move.attrs["T"], **self._edge(move, half.device, move.device)}
         send = self._node(SEND, f"{move.name}/send", attrs, (value,), (), (), move, half)
         half.targets.append(send)
 
@@ -201,7 +200,7 @@ class _Cut:
             return
         attrs = {
             "tensor_type": move.attrs["T"],
-            **self._edge(move.name, source.device, half.device),
+            **self._edge(move, source.device, half.device),
         }
         controls = self._controls(waits, half)
         recv = self._node(RECV, f"{move.name}/recv", attrs, (), controls, move.types, move, half)
@@ -214,7 +213,7 @@ class _Cut:
         """Add the Send of a control edge to another device."""
         half = self._halves[control.device]
         name = f"{control.name}/signal_{device.rsplit(':', 1)[-1]}/send"
-        attrs = self._edge(f"^{control.name}", half.device, device)
+        attrs = self._edge(control, half.device, device, "^")
         after = (half.nodes[control],)
         half.targets.append(self._node(SEND_CONTROL, name, attrs, (), after, (), control, half))
         self._sent.add((control, device))
@@ -226,7 +225,7 @@ class _Cut:
             self._send_signal(*key)
         if key not in self._received:
             name = f"{control.name}/signal_{half.device.rsplit(':', 1)[-1]}/recv"
-            edge = self._edge(f"^{control.name}", control.device, half.device)
+            edge = self._edge(control, control.device, half.device, "^")
             attrs = {"tensor_type": float32, **edge}
             trigger = self._triggers.get(key)
             after = () if trigger is None else (half.nodes[trigger],)
@@ -235,7 +234,13 @@ class _Cut:
             self._edges.append(Edge(f"^{control.name}", control.device, half.device, 0))
         return self._received[key]
 
-    def _edge(self, tensor: str, sender: str, receiver: str) -> dict[str, object]:
+    def _edge(self, node: Node, sender: str, receiver: str, mark: str = "") -> dict[str, object]:
+        """Return the attributes of both ends of an edge; passes may have made nodes of one name."""
+        tensor = base = f"{mark}{node.name}"
+        count = 0
+        while self._keys.setdefault((tensor, sender, receiver), node) is not node:
+            count += 1
+            tensor = f"{base}_{count}"
         return {
             "tensor_name": tensor,
             "send_device": sender,

@@ -45,7 +45,7 @@ class _Joining:
         self._nodes: dict[Node, Node] = {}
         self._made: list[Node] = []
         self._transfers: dict[tuple[Value, str], Value] = {}
-        self._names: set[str] = set()
+        self._names = {node.name for node in flow.nodes}
         # A NextIteration passes its value to its Merge, so it runs there.
         self._next = {
             flow.maker_of(v): node.device
@@ -94,9 +94,9 @@ class _Joining:
             return value
         if not device or not source.device or (reference and value.dtype._is_ref_dtype):
             return value  # placement keeps references with their variable
-        if source.definition.flow is Flow.ENTER:
-            return self._entered(device, value, source)
         is_reference = value.dtype._is_ref_dtype
+        if source.definition.flow is Flow.ENTER and not is_reference:
+            return self._entered(device, value, source)
         found = None if is_reference else self._transfers.get((value, device))
         if found is None:
             type = replace(value.type, dtype=value.dtype.base_dtype)

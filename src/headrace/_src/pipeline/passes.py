@@ -117,7 +117,12 @@ PASSES: list[PipelinePass] = [
         verify_dataflow,
     ),
     # Functions' bodies, loops and branches become nodes that hold steps.
-    PipelinePass("raise", "inline", lambda f, o: inline(f), verify_dataflow),
+    PipelinePass(
+        "raise",
+        "inline",
+        lambda f, o: inline(f, lambda body: place(body, o.devices, o.soft_placement)),
+        verify_dataflow,
+    ),
     PipelinePass("raise", "raise", lambda f, o: raise_structure(f), verify_dataflow),
     # Edges between devices become explicit. The later passes still see the whole step.
     PipelinePass(

@@ -46,6 +46,8 @@ class Executable:
     inner: the program is part of a structured operation, and its values stay inside the step.
     guard: a function that wraps each kernel.
     sharing: the caller only looks at the fetched values, so none of them is copied.
+    others_wait: the program is a partition of a step, and another one may block on something else
+    than a partition.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class Executable:
         inner: bool = False,
         guard: Callable[[Instruction, Callable[..., Any]], Callable[..., Any]] | None = None,
         sharing: bool = False,
+        others_wait: bool = False,
     ) -> None:
         self.program = program
         self.resources = resources
@@ -73,7 +76,7 @@ class Executable:
         )
         if guard is not None:
             self.kernels = list(map(guard, program.instructions, self.kernels))
-        self._watched = with_python_calls(program, self.kernels, resources)
+        self._watched = with_python_calls(program, self.kernels, resources, others_wait)
         plain = not (program.is_dynamic or program.has_loops or program.asks_for_step)
         self._silent = plain and all(map(_is_silent, program.instructions))
         self._inner = inner
@@ -144,11 +147,6 @@ class Executable:
         return bool(self._watched)
 
     @property
-    def is_silent(self) -> bool:
-        """Whether NumPy has nothing to warn about."""
-        return all(map(_is_silent, self.program.instructions))
-
-    @property
     def code(self) -> Sequence[tuple[Any, ...]]:
         """The instructions, except those that find variables: operation, kernel, function that
         gathers its inputs, first output, number of outputs (-1: a sequence), slots to free.
@@ -159,10 +157,13 @@ class Executable:
         """Return the slots of a run before anything has run."""
         return [*feeds, *self._blank]
 
-    def find(self, slots: list[Any]) -> None:
-        """Find the variables; ShapesChanged if one does not have the expected shape."""
+    def find(self, slots: list[Any]) -> int:
+        """Find the variables, and return how many instructions that were; ShapesChanged if a
+        variable does not have the expected shape.
+        """
         for _, kernel, output in self._found:
             slots[output] = kernel()
+        return len(self._found)
 
     def fetched(self, slots: list[Any], feeds: Sequence[Any]) -> list[Any]:
         """Return the fetches of a run that is over."""

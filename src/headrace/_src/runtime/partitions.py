@@ -35,12 +35,12 @@ from headrace._src.devices.pending import Pending
 from headrace._src.devices.rendezvous import Key
 from headrace._src.devices.resources import Resources
 from headrace._src.devices.step_context import active
-from headrace._src.graph.control_roles import Flow
+from headrace._src.graph.dataflow import origin_of
 from headrace._src.graph.definition import Kind
 from headrace._src.graph.partition import PartitionedProgram
 from headrace._src.graph.program import Instruction
 from headrace._src.graph.structured import parts_of
-from headrace._src.ops.base.transfers import NOTHING, RECV, SEND, SEND_CONTROL, key_of
+from headrace._src.ops.base.transfers import NOTHING, RECV, SEND, SEND_CONTROL, is_recv, key_of
 from headrace._src.runtime.executor import Executable, store
 from headrace._src.runtime.step import Observer, Step, context_in
 from headrace._src.runtime.waits import report_quiet
@@ -48,6 +48,7 @@ from headrace._src.runtime.waits import report_quiet
 __all__ = ["PartitionedExecutable", "PartitionedStep"]
 
 _NAP = 1.0  # seconds: a sleeping thread wakes this often, so that it notices Ctrl-C
+_MOMENT = 0.001  # seconds: what was claimed ends that soon
 
 Guard = Callable[[Instruction, Callable[..., Any]], Callable[..., Any]]
 
@@ -60,7 +61,11 @@ class PartitionedExecutable:
     ) -> None:
         self.program = program
         self.resources = resources
-        self.parts = [Executable(part, resources, guard=guard) for part in program.programs]
+        waiting = [_blocks(part.instructions) for part in program.programs]
+        self.parts = [
+            Executable(part, resources, guard=guard, others_wait=sum(waiting) > waits)
+            for part, waits in zip(program.programs, waiting, strict=True)
+        ]
         self._lines = None if any(map(_counts, self.parts)) else list(map(_Line, self.parts))
 
     def run(self, feeds: Sequence[Any]) -> list[Any]:
@@ -158,13 +163,23 @@ class PartitionedStep:
     def cancel(self, error: BaseException) -> None:
         """Stop the step, from any thread, with an error."""
         self.context.cancellation.cancel(error)
-        for run in list(self._runs):
-            self.wake(run)
+        with self._lock:
+            self._changed.notify_all()
+
+    def waiting(self) -> list[tuple[str, Any]]:
+        """Return the operations that are blocked, each with what it waits for; Recvs last, since
+        what another partition waits for says more.
+        """
+        blocked = [pair for run in list(self._runs) for pair in run.waiting()]
+        return sorted(blocked, key=lambda pair: is_recv(pair[1]))
 
     def sleeper(self) -> int | None:
-        """Return the thread that sleeps until something arrives, or None."""
+        """Return the thread that sleeps until something arrives, or None while any thread works
+        for the step.
+        """
         with self._lock:
-            return None if self.ready or self._helpers else self._sleeper
+            busy = self.ready or self._helpers or any(run.works() for run in self._runs)
+            return None if busy else self._sleeper
 
     # -- Threads -----------------------------------------------------------------------------------
 
@@ -190,8 +205,9 @@ class PartitionedStep:
     def _help(self) -> None:
         """In a thread of the pool: run what is ready."""
         try:
-            while self._error is None and self._advance_one():
-                pass
+            with active(self.context), np.errstate(all="ignore"):
+                while self._error is None and self._advance_one():
+                    pass
         except BaseException as error:
             self._fail(error)
         finally:
@@ -201,9 +217,10 @@ class PartitionedStep:
 
     def _work(self) -> None:
         """In the calling thread: run what is ready until nothing is left."""
-        while self._left and self._error is None:
-            if not self._advance_one():
-                self._sleep()
+        with active(self.context), np.errstate(all="ignore"):
+            while self._left and self._error is None:
+                if not self._advance_one():
+                    self._sleep()
 
     def _advance_one(self) -> bool:
         """Continue a run that is ready; return whether there was one."""
@@ -229,23 +246,40 @@ class PartitionedStep:
         return True
 
     def _sleep(self) -> None:
-        """Sleep until a run is ready, all are over, or the step fails."""
+        """Sleep until a run is ready, all are over, or the step fails or is cancelled."""
         patience = settings().quiet_seconds
         quiet = time.monotonic() + patience if patience else float("inf")
+        cancellation = self.context.cancellation
         with self._lock:
             self._sleeper = threading.get_ident()
             try:
                 while self._left and not self.ready and self._error is None:
-                    self.context.cancellation.check()
+                    if cancellation.error is not None and not self._helpers:
+                        break
                     now = time.monotonic()
                     if now >= quiet:
-                        waiting = [w for run in self._runs for w in run.waiting()]
+                        waiting = self.waiting()
                         if waiting:
                             report_quiet(waiting, patience)
                         quiet = float("inf")
                     self._changed.wait(min(quiet - now, _NAP))
+                else:
+                    return
             finally:
                 self._sleeper = None
+        self._withdraw(cancellation.error)
+
+    def _withdraw(self, error: BaseException | None) -> None:
+        """Cancel what is blocked and raise, unless all of it has been claimed: elements taken from
+        a queue must not be lost, and the step ends if nothing else is missing.
+        """
+        ended = [one for run in self._runs if not run.over for one in run.cancel_waits()]
+        if any(ended) or not ended:
+            assert error is not None
+            raise error
+        with self._lock:
+            if not self.ready:
+                self._changed.wait(_MOMENT)
 
     # -- Ending ------------------------------------------------------------------------------------
 
@@ -282,13 +316,18 @@ class PartitionedStep:
         return timer
 
     def _be_late(self) -> None:
-        """In the timer's thread: stop the step, with an error that names what it waits for."""
-        waiting = [w for run in self._runs for w in run.waiting()]
+        """In the timer's thread: stop the step, with an error that names an operation that runs,
+        or else what one waits for.
+        """
+        running = next(filter(None, [run.current() for run in self._runs]), None)
         happening, op = "", None
-        if waiting:
+        if running is not None:
+            op = origin_of(running)
+            happening = f" while {op.type} '{op.name}' ran"
+        elif waiting := self.waiting():
             what, node = waiting[0]
-            op = getattr(node, "origin", None)
-            happening = f" while {node.type} '{node.name}' waited for {what}"
+            op = origin_of(node)
+            happening = f" while {op.type} '{op.name}' waited for {what}"
         message = f"Timed out waiting for notification: the step's deadline passed{happening}"
         self.cancel(errors.DeadlineExceededError(None, op, message))
 
@@ -319,6 +358,18 @@ class _Run:
         """Return the operations that are blocked, each with what it waits for."""
         return []
 
+    def current(self) -> Any:
+        """Return the operation whose kernel runs, if that is known."""
+        return None
+
+    def works(self) -> bool:
+        """Return whether a thread computes a result that the blocked run waits for."""
+        return False
+
+    def cancel_waits(self) -> list[bool]:
+        """Cancel what is blocked on something else than a partition; see Step.cancel_waits."""
+        return []
+
     def abandon(self) -> None:
         """Drop the values of a run that does not go on."""
 
@@ -332,12 +383,11 @@ class _CountedRun(_Run):
         self._step = Step(
             part, observe=step.observe, context=step.context, wake=lambda _: step.wake(self)
         )
-        program = part.program
-        self._step.feed({slot: v for (_, slot), v in zip(program.feeds, feeds, strict=True)})
 
     def look(self) -> None:
         self._part.look()
-        self._part.find(self._part.blank(self._feeds))
+        slots = self._part.blank(self._feeds)
+        self._step.begin(self._feeds, slots, self._part.find(slots))
 
     def advance(self) -> bool:
         return self._step.advance()
@@ -347,8 +397,16 @@ class _CountedRun(_Run):
         return [self._step.fetch(tensor, slot, last=True) for tensor, slot in fetches]
 
     def waiting(self) -> list[tuple[str, Any]]:
-        blocked = self._step.waiting()  # a Recv waits for another partition, which says more
-        return [(what, op) for what, op in blocked if op.definition.flow is not Flow.RECV]
+        return self._step.waiting()
+
+    def current(self) -> Any:
+        return self._step.running() if self.running else None
+
+    def works(self) -> bool:
+        return self._step.works()
+
+    def cancel_waits(self) -> list[bool]:
+        return self._step.cancel_waits()
 
     def abandon(self) -> None:
         self._step.abandon()
@@ -360,7 +418,6 @@ class _Line:
     def __init__(self, part: Executable) -> None:
         self.part = part
         self.code = [_coded(entry, part.resources) for entry in part.code]
-        self.is_silent = part.is_silent
         self.begins_with_recv = bool(self.code) and self.code[0][0].definition is RECV
 
 
@@ -410,20 +467,16 @@ class _FixedRun(_Run):
 
     def advance(self) -> bool:
         step = self._step
-        with active(step.context):
-            if self._line.is_silent:
-                return self._run(step)
-            with np.errstate(all="ignore"):
-                return self._run(step)
-
-    def _run(self, step: PartitionedStep) -> bool:
         code, slots, number = self._line.code, self._slots, self._next
         rendezvous, check = step.rendezvous, step.context.cancellation
         op = gather = failed = None
         try:
             if self._blocked is not None:
-                blocked, self._blocked = self._blocked, None
                 op, _, _, output, _, frees = code[number]
+                if not self._blocked.is_over:  # the step was stopped
+                    check.check()
+                    return False
+                blocked, self._blocked = self._blocked, None
                 slots[output] = blocked.result()
                 for i in frees:
                     slots[i] = None
@@ -447,7 +500,7 @@ class _FixedRun(_Run):
                     result = rendezvous.recv(key, call)
                     if isinstance(result, Pending):
                         self._next, self._blocked = number, result
-                        result.then(lambda _: step.wake(self))
+                        result.then(self._arrived)
                         return False
                     slots[output] = result
                     result = None
@@ -460,6 +513,9 @@ class _FixedRun(_Run):
         except Exception as error:
             failed = self._line.part.failure(error, op, gather, slots, self._feeds)
         raise failed
+
+    def _arrived(self, _: Pending) -> None:
+        self._step.wake(self)
 
     def _send(self, rendezvous: Any, key: Key, call: Any) -> None:
         if call is None:

@@ -38,9 +38,12 @@ _MOMENT = 0.005  # seconds that a step waits for a function before it continues 
 _LOOK = _MOMENT / 2  # seconds between two checks of the watched calls
 
 
-def with_python_calls(program: Program, kernels: list[Kernel], resources: Any) -> dict[int, Kernel]:
+def with_python_calls(
+    program: Program, kernels: list[Kernel], resources: Any, others_wait: bool = False
+) -> dict[int, Kernel]:
     """Replace, in place, the kernels that call Python by kernels for `Step`.
 
+    others_wait: another partition of the step has ops that may block.
     Returns the kernels that the fixed order must watch, by the number of their instruction.
     """
     calls = [k for k, i in enumerate(program.instructions) if _calls_python(i.op)]
@@ -51,7 +54,7 @@ def with_python_calls(program: Program, kernels: list[Kernel], resources: Any) -
         instruction = program.instructions[k]
         if _is_constant(instruction, constants):
             kernels[k] = _once(kernels[k], NodeContext(instruction.op, resources))
-    apart = _unordered(program, calls)
+    apart = set(calls) if others_wait else _unordered(program, calls)
     watched = {k: kernels[k] for k in apart}
     for k in apart:
         kernels[k] = _apart(kernels[k])

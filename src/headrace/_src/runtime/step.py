@@ -30,6 +30,7 @@ from headrace._src.devices.step_context import StepContext, active, current
 from headrace._src.graph.control_roles import DEAD, Flow
 from headrace._src.graph.dataflow import Node, origin_of
 from headrace._src.graph.operation import Operation, Tensor
+from headrace._src.ops.base.transfers import is_recv, is_send
 from headrace._src.runtime.frames import CONTROL, Frame, FrameNode
 from headrace._src.runtime.kernels import ShapesChanged, copy_of, echo, failure, take, translate
 from headrace._src.runtime.waits import report_quiet
@@ -182,13 +183,9 @@ class Step:
         the next instruction is blocked on `pending`.
         """
         program, root = self._program, self._root
-        self.feed({slot: v for (_, slot), v in zip(program.feeds, feeds, strict=True)})
-        for node in self._frames.nodes[:number]:
-            i = node.instruction
-            self._finish(root, node, tuple(slots[i.output : i.output + i.width]), True)
+        self.begin(feeds, slots, number)
         waiting = self._frames.nodes[number]
-        begun = {*self._run_nodes, waiting}
-        self._ready = deque(entry for entry in self._ready if entry[1] not in begun)
+        self._ready = deque(entry for entry in self._ready if entry[1] is not waiting)
         self._waiting[pending] = root, waiting, 0.0
         pending.then(self._ended)
         try:
@@ -196,6 +193,21 @@ class Step:
             return [self.fetch(t, slot, last=True) for t, slot in program.fetches]
         finally:
             self.end()
+
+    def begin(self, feeds: Sequence[Any], slots: Sequence[Any], number: int) -> None:
+        """Feed all values, given that the first `number` instructions have run in the fixed order
+        and left their results in the program's `slots`.
+        """
+        program = self._program
+        self.feed({slot: v for (_, slot), v in zip(program.feeds, feeds, strict=True)})
+        now = time.time()
+        for node in self._frames.nodes[:number]:
+            i = node.instruction
+            results = tuple(slots[i.output : i.output + i.width])
+            if self._observe is not None:
+                self._observe(node.op, now, now, list(results))
+            self._finish(self._root, node, results, True)
+        self._ready = deque(entry for entry in self._ready if entry[1] not in self._run_nodes)
 
     def end(self) -> None:
         """Drop the resources that live as long as the step."""
@@ -286,25 +298,30 @@ class Step:
 
     def advance(self) -> bool:
         """Run until nothing is left (True) or everything left is blocked (False); for a step in
-        partitions, whose thread then runs another one.
+        partitions, whose thread then runs another one. That step decides whether to withdraw what
+        is blocked when it is cancelled.
         """
         ready = self._ready
         try:
             with np.errstate(all="ignore"), active(self._context):
                 while ready or self._waiting:
                     if self._over or not ready:
+                        self._running = None
                         if not self._over:
-                            if self._cancellation.error is None:
-                                return False
-                            self._withdraw(self._cancellation.error)
+                            return False
                         self._collect()
                         continue
                     self._execute(*ready.popleft())
+                    # What was taken from a queue must reach the partition that returns it.
+                    stops = self._cancellation.error is not None
+                    if stops and self._frames.takes and all(is_send(n.op) for _, n in ready):
+                        continue
                     if ready or not self._frames.takes:
                         self._cancellation.check()
         except BaseException:
             self.abandon()
             raise
+        self._running = None
         return True
 
     def _execute(self, iteration: _Iteration, node: FrameNode) -> None:
@@ -499,13 +516,22 @@ class Step:
         """Return the thread that sleeps in this step, or None if the step has work to do."""
         with self._changed:
             # Only a thread that is awake changes `_waiting`, which it does without the lock.
-            if self._sleeper is None or self._over or any(p.works for p in self._waiting):
+            if self._sleeper is None or self._over or self.works():
                 return None
             return self._sleeper
+
+    def works(self) -> bool:
+        """Return whether a thread computes a result that the step waits for."""
+        return any(pending.works for pending in list(self._waiting))
 
     def waiting(self) -> list[tuple[str, Any]]:
         """Return the operations that are blocked, each with what it waits for."""
         return [(pending.what, node.op) for pending, (_, node, _) in list(self._waiting.items())]
+
+    def running(self) -> Any:
+        """Return the operation whose kernel runs, or None."""
+        node = self._running
+        return None if node is None else node.op
 
     def _take_over(self) -> None:
         """Take the results of Pendings that have ended; sleep until there is one."""
@@ -552,13 +578,19 @@ class Step:
 
         A claimed Pending is about to end, and elements taken from a queue for it must not be lost.
         """
-        reason = errors.CancelledError(None, None, "the step was cancelled")
-        cancelled = [pending.cancel(reason) for pending in list(self._waiting)]
-        if any(cancelled):
+        if any(self.cancel_waits()):
             raise error
         with self._changed:
             while not self._over:
                 self._changed.wait(_NAP)
+
+    def cancel_waits(self) -> list[bool]:
+        """Cancel the Pendings of what is blocked on something else than another partition; return
+        for each whether it was cancelled. One that was claimed is about to end.
+        """
+        reason = errors.CancelledError(None, None, "the step was cancelled")
+        waiting = list(self._waiting.items())
+        return [p.cancel(reason) for p, (_, node, _) in waiting if not is_recv(node.op)]
 
     @contextmanager
     def _timer(self) -> Iterator[None]:

@@ -15,6 +15,7 @@ from headrace._src.compile.build.tensor_list_buffers import lists_fit
 from headrace._src.compile.clusters.cluster_kernel import compile_region
 from headrace._src.compile.clusters.lowerable import why_not
 from headrace._src.compile.regions.region import Region, works
+from headrace._src.core.config import settings
 from headrace._src.graph.dataflow import Node, Value
 from headrace._src.graph.definition import Effect
 from headrace._src.lowering.rules import Anchor
@@ -81,7 +82,10 @@ class Backend(Protocol):
 def is_worthwhile(nodes: Sequence[Node]) -> bool:
     """Whether a run of nodes is worth a native call."""
     working = [n for n in nodes if works(n)]
-    return len(working) >= _FEWEST or any(isinstance(n.definition.lower, Anchor) for n in working)
+    # Native code and NumPy round tanh and others differently. Under strict accuracy an operation is
+    # compiled whatever its neighbours are, so that a step cut by devices gives the same bits.
+    fewest = 1 if settings().accuracy == "strict" else _FEWEST
+    return len(working) >= fewest or any(isinstance(n.definition.lower, Anchor) for n in working)
 
 
 class _Llvm:

@@ -98,7 +98,9 @@ def _send_control(value: Any = NOTHING, *, ctx: Any, step: Any) -> None:
 
 
 def _recv(*, ctx: Any, step: Any) -> Any:
-    return step.rendezvous.recv(key_of(ctx.attrs, step.path, step.iteration), ctx.device.put)
+    put = ctx.device.put
+    key = key_of(ctx.attrs, step.path, step.iteration)
+    return step.rendezvous.recv(key, lambda value: value if value is DEAD else put(value))
 
 
 SEND = UniversalDefinition(
