@@ -71,6 +71,3 @@ def register() -> None:
     if XLA not in device_types():
         register_device(XLA, Xla, count=1 if is_installed() else 0)
         register_table(XLA, kernels_of)
-
-
-register()
