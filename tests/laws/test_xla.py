@@ -11,7 +11,6 @@ from headrace._src.devices.device import find_device
 from headrace._src.graph.definition import Effect, definitions
 from headrace._src.lowering.rules import Elementwise
 from headrace._src.ops.base.samples import calls, samples_of, type_choices
-from headrace._src.xla import device as xla_device
 from headrace._src.xla.backend import compile_region, why_not
 from headrace._src.xla.cluster import XlaCluster
 from headrace._src.xla.table import FUNCTIONS, is_reference, writes_of
@@ -24,9 +23,10 @@ from tests.laws.test_lowering import (
     node_of,
     special_samples,
 )
+from tests.xla_devices import DEVICE, xla
 
-xla_device.register()
-DEVICE = find_device("/job:localhost/replica:0/task:0/device:XLA:0")
+__all__ = ["xla"]  # which each test here needs
+
 TYPES = TRIED | {"complex64", "complex128"}
 WITH_KERNELS = sorted(
     o
@@ -98,7 +98,9 @@ def uses(definition, samples, tried, refused):
 def state_of(reference, array):
     """A variable on the device that has this value."""
     array = np.asarray(array)
-    state = DEVICE.variable(reference.name, as_dtype(array.dtype), TensorShape.of(array.shape))
+    state = find_device(DEVICE).variable(
+        reference.name, as_dtype(array.dtype), TensorShape.of(array.shape)
+    )
     state.assign(array)
     return state
 

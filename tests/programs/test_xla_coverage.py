@@ -8,11 +8,11 @@ import pytest
 import headrace as tf
 from headrace._src.graph.structured import parts_of
 from headrace._src.pipeline import Options, optimise, passes, prepare
-from headrace._src.xla import device as xla_device
 from headrace._src.xla.backend import why_not
 from tests.programs.tf1 import NAMES, run
+from tests.xla_devices import xla
 
-xla_device.register()
+__all__ = ["xla"]  # which each test here needs
 
 STRINGS = "it works on strings"
 QUEUES = "it may block"

@@ -83,7 +83,9 @@ import numpy as np
 import headrace as tf
 from headrace._src.devices.device import find_device
 from headrace._src.xla.backend import compile_region
+from headrace._src.xla.device import register
 from tests.unit.xla.xla_steps import DEVICE, XlaStep
+register()
 second = DEVICE[:-1] + "1"
 x = tf.placeholder(tf.float32, [2], name="x")
 step = XlaStep([x * 2], [x])

@@ -5,7 +5,6 @@ import pytest
 
 import headrace as tf
 from headrace._src.core.errors import InvalidArgumentError
-from headrace._src.xla import compiled
 from tests.unit.xla.xla_steps import XlaStep, compare, variable_value
 
 
@@ -19,7 +18,8 @@ def step_on_rows(size):
 
 @pytest.mark.parametrize("large", [1, 1 << 30])
 def test_an_index_out_of_range(large, monkeypatch):
-    monkeypatch.setattr(compiled, "_LARGE", large)  # with and without a look at the indices first
+    # With and without a look at the indices first.
+    monkeypatch.setattr("headrace._src.xla.compiled._LARGE", large)
     loss, ids, table, train = step_on_rows(6)
     step = XlaStep([loss], [ids], [train])
     state = step.variable(variable_value(step, table))

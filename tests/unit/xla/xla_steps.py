@@ -18,12 +18,11 @@ from headrace._src.graph.dataflow import map_parts, variable_type
 from headrace._src.graph.definition import bind_kernel
 from headrace._src.pipeline import Options, optimise, prepare
 from headrace._src.runtime.kernels import NodeContext
-from headrace._src.xla import device as xla_device
 from headrace._src.xla.backend import compile_region, why_not
 from headrace._src.xla.table import is_reference
+from tests.xla_devices import DEVICE
 
-DEVICE = "/job:localhost/replica:0/task:0/device:XLA:0"
-xla_device.register()
+__all__ = ["DEVICE", "Context", "XlaStep", "compare", "variable_value"]
 
 
 class Context(NodeContext):

@@ -80,6 +80,3 @@ def _backend() -> Any:
     from headrace._src.xla.backend import BACKEND  # for steps with nodes on such a device
 
     return BACKEND
-
-
-register()
