@@ -21,9 +21,9 @@ from headrace._src.lowering.row_anchors import (
     Scatter,
     SegmentSum,
 )
-from headrace._src.lowering.rules import View
 from headrace._src.xla.kernels.faults import check, check_indices
 from headrace._src.xla.kernels.pointwise import evaluate
+from headrace._src.xla.kernels.views import numbers_of
 from headrace._src.xla.kernels.windows import wide
 
 __all__ = [
@@ -68,7 +68,7 @@ def segment_sum(g: SegmentSum, data: Any, ids: Any) -> list[Any]:
 
 def cut(g: Cut, source: Any, numbers: Any) -> list[Any]:
     """A piece at a position that is computed: read, or written into zeros."""
-    positions = jnp.asarray(_places(g.view))
+    positions = jnp.asarray(numbers_of(g.view))
     numbers = numbers.reshape(-1).astype(np.int64)
     for entry, count, stride in g.moves:
         at = numbers[entry]
@@ -79,15 +79,6 @@ def cut(g: Cut, source: Any, numbers: Any) -> list[Any]:
         zeros = jnp.zeros(g.into, source.dtype)
         return [zeros.at[positions].set(source.reshape(g.view.shape), mode="drop")]
     return [source.reshape(-1).at[positions].get(mode="clip")]
-
-
-def _places(view: View) -> np.ndarray:
-    places = np.full(view.shape, view.offset, np.int64)
-    for d, (count, stride) in enumerate(zip(view.shape, view.strides, strict=True)):
-        places += (np.arange(count) * stride).reshape(
-            [-1 if i == d else 1 for i in range(len(view.shape))]
-        )
-    return places
 
 
 def scatter_rows(how: str, old: Any, places: Any, updates: Any) -> Any:

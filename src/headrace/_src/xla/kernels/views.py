@@ -16,7 +16,7 @@ import numpy as np
 
 from headrace._src.lowering.rules import View, row_major
 
-__all__ = ["placed", "seen"]
+__all__ = ["numbers_of", "placed", "seen"]
 
 
 class _Slices(NamedTuple):
@@ -39,7 +39,7 @@ def seen(x: Any, view: View) -> Any:
         return found
     slices = _slices(view, x.shape)
     if slices is None:
-        return x.reshape(-1)[_numbers(view)]
+        return x.reshape(-1)[numbers_of(view)]
     lows, highs, steps, turned = [], [], [], []
     for d, (start, step, count) in enumerate(
         zip(slices.starts, slices.steps, slices.counts, strict=True)
@@ -63,7 +63,7 @@ def placed(pieces: list[tuple[Any, View]], shape: tuple[int, ...], fill: Any, dt
         return padded[0]
     flat = jnp.full(prod(shape), fill, dtype)
     for piece, view in pieces:
-        flat = flat.at[_numbers(view)].set(piece, unique_indices=True)
+        flat = flat.at[numbers_of(view)].set(piece, unique_indices=True)
     return flat.reshape(shape)
 
 
@@ -86,7 +86,7 @@ def _padded(piece: Any, view: View, shape: tuple[int, ...], fill: Any) -> Any:
     return jax.lax.pad(jax.lax.rev(piece, turned), jnp.asarray(fill, piece.dtype), padding)
 
 
-def _numbers(view: View) -> np.ndarray:
+def numbers_of(view: View) -> np.ndarray:
     """The position of each element that a view shows."""
     positions = np.full(view.shape, view.offset, np.int64)
     for d, (count, stride) in enumerate(zip(view.shape, view.strides, strict=True)):
