@@ -12,6 +12,7 @@ parts pass does not matter: the program compares the losses with those of one st
 from __future__ import annotations
 
 import argparse
+import statistics
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -30,10 +31,8 @@ def batches(options: argparse.Namespace) -> list[list[tuple[np.ndarray, np.ndarr
 
 
 class Network:
-    """Layers of tanh over devices, with accumulators beside the variables.
-
-    gradients(x, y): add the gradients of one part of a batch, and return its loss. Any number of
-    threads may call it. update(): move the variables and clear the accumulators.
+    """Layers of tanh over devices, with accumulators beside the variables. `gradients`, which any
+    number of threads may call, adds the gradients of a part and returns its loss.
     """
 
     def __init__(self, options: argparse.Namespace, devices: int) -> None:
@@ -70,16 +69,22 @@ class Network:
             self.update = session.make_callable(tf.group(*update))
 
 
-def train(network: Network, data, threads: int) -> tuple[list[float], float]:
-    """The loss of each batch, and the seconds of all but the first two, which are compiled."""
-    losses = []
-    with ThreadPoolExecutor(threads) as pool:
-        for number, parts in enumerate(data):
-            if number == min(2, len(data) - 1):
-                start = time.perf_counter()
-            losses.append(float(np.mean(list(pool.map(lambda p: network.gradients(*p), parts)))))
-            network.update()
-    return losses, time.perf_counter() - start
+class Trainer:
+    """A network whose batches pass in some number of threads; `losses`, `seconds`: of each."""
+
+    def __init__(self, options: argparse.Namespace, devices: int, threads: int) -> None:
+        self.name = f"{devices} devices, {threads} steps at once"
+        self._network = Network(options, devices)
+        self._pool = ThreadPoolExecutor(threads)
+        self.losses: list[float] = []
+        self.seconds: list[float] = []
+
+    def train(self, parts: list[tuple[np.ndarray, np.ndarray]]) -> None:
+        start = time.perf_counter()
+        found = list(self._pool.map(lambda part: self._network.gradients(*part), parts))
+        self._network.update()
+        self.seconds.append(time.perf_counter() - start)
+        self.losses.append(float(np.mean(found)))
 
 
 def main() -> None:
@@ -95,20 +100,20 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
 
-    data = batches(options)
-    count = len(data[min(2, len(data) - 1) :]) * options.parts
-    results = {}
-    for name, devices, threads in (
-        ("one device, one step at a time", 1, 1),
-        (f"{options.devices} devices, one step at a time", options.devices, 1),
-        (f"{options.devices} devices, {options.threads} steps at once", options.devices, options.threads),
-    ):
-        losses, seconds = results[name] = train(Network(options, devices), data, threads)
-        print(f"{name}: loss {losses[0]:.6f} to {losses[-1]:.6f}, {count / seconds:.1f} steps/s")
-    (first, _), (_, single), (last, several) = results.values()
-    apart = max(abs(a - b) / abs(a) for a, b in zip(first, last, strict=True))
-    print(f"largest relative difference of the losses: {apart:.2e}")
-    print(f"the pipeline has {single / several:.2f} times the throughput of one step at a time")
+    ways = ((1, 1), (options.devices, 1), (options.devices, options.threads))
+    trainers = [Trainer(options, devices, threads) for devices, threads in ways]
+    # They take turns, so that whatever else the machine does falls on all of them.
+    for parts in batches(options):
+        for trainer in trainers:
+            trainer.train(parts)
+    for t in trainers:
+        rate = options.parts / statistics.median(t.seconds)
+        print(f"{t.name}: loss {t.losses[0]:.6f} to {t.losses[-1]:.6f}, {rate:.1f} steps/s")
+    one, single, several = trainers
+    pairs = zip(one.losses, several.losses, strict=True)
+    print(f"largest relative difference of the losses: {max(abs(a - b) / a for a, b in pairs):.2e}")
+    gain = statistics.median(single.seconds) / statistics.median(several.seconds)
+    print(f"the pipeline has {gain:.2f} times the throughput of one step at a time")
 
 
 if __name__ == "__main__":

@@ -38,9 +38,7 @@ def tower_loss(options: argparse.Namespace, x: tf.Tensor, labels: tf.Tensor) -> 
                 weights = tf.get_variable(f"weights{i}", [fan_in, units], initializer=initial)
                 bias = tf.get_variable(f"bias{i}", [units], initializer=tf.zeros_initializer())
             h = tf.matmul(h if i == 0 else tf.nn.relu(h), weights) + bias
-    return tf.reduce_mean(
-        tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=h)
-    )
+    return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=h))
 
 
 def average(gradients: list[tf.Tensor]) -> tf.Tensor:
