@@ -35,4 +35,4 @@ def test_graphs_keep_the_request(swap_memory):
     """Those of the gradient loop too."""
     _, contexts = gradients(swap_memory, "/cpu:0")
     assert len(contexts) == 2
-    assert {c.to_proto().swap_memory for c in contexts} == {swap_memory}
+    assert {c.swap_memory for c in contexts} == {swap_memory}
