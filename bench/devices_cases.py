@@ -26,8 +26,8 @@ SHARE = 0.3  # seconds of each contender in a round of short steps
 TWO = {"CPU": 2}
 
 
-def split(name: str, rounds: str) -> dict:
-    """A training step on one device and on two, in turns."""
+def split(name: str, rounds: str, clock: str) -> dict:
+    """A training step on one device and on two, in turns. clock: a function of the module time."""
     from models import MODELS
     from split_model import SplitStep
 
@@ -40,7 +40,7 @@ def split(name: str, rounds: str) -> dict:
     for number in range(int(rounds)):
         order = (0, 1) if number % 2 else (1, 0)
         for i in order:
-            times[i] += (whole, halves)[i].seconds(count)[count > 2 :]
+            times[i] += (whole, halves)[i].seconds(count, getattr(time, clock))[count > 2 :]
     apart = max(abs(a - b) / abs(a) for a, b in zip(whole.losses, halves.losses))
     return {"whole": times[0], "split": times[1], "apart": apart, **_cut(halves.session)}
 

@@ -8,6 +8,7 @@ variables are updated where they are.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from models import Model
 
@@ -90,13 +91,15 @@ class SplitStep:
         self._batch = list(batch.values())
         self.losses: list[float] = []
 
-    def seconds(self, count: int = 1) -> list[float]:
+    def seconds(
+        self, count: int = 1, clock: Callable[[], float] = time.perf_counter
+    ) -> list[float]:
         """Train; return the seconds of each step."""
         found = []
         for _ in range(count):
-            start = time.perf_counter()
+            start = clock()
             loss = self._run(*self._batch)[0]
-            found.append(time.perf_counter() - start)
+            found.append(clock() - start)
             self.losses.append(loss.item())
         return found
 
