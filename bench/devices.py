@@ -50,6 +50,14 @@ class Effort:
     rounds: int
     busy: bool
 
+    @property
+    def clock(self) -> str:
+        return "process_time" if self.busy else "perf_counter"
+
+    @property
+    def settings(self) -> dict[str, str]:
+        return {"HEADRACE_NUM_THREADS": "1"} if self.busy else {}
+
 
 def case(*arguments: object, **settings: str) -> dict:
     """The figures of a case, measured in a new process with these environment variables."""
@@ -63,11 +71,8 @@ def case(*arguments: object, **settings: str) -> dict:
 
 def split(effort: Effort) -> Iterator[Row]:
     """Training steps on two devices against one."""
-    clock, settings = "perf_counter", {}
-    if effort.busy:
-        clock, settings = "process_time", {"HEADRACE_NUM_THREADS": "1"}
     for name in effort.models:
-        found = case("split", name, effort.rounds, clock, **settings)
+        found = case("split", name, effort.rounds, effort.clock, **effort.settings)
         whole, halves = found["whole"], found["split"]
         best, middle = min(halves) / min(whole), median(halves) / median(whole)
         clusters = "+".join(map(str, found["clusters"]))
@@ -109,8 +114,9 @@ def compiling(effort: Effort) -> Iterator[Row]:
     for _ in range(max(2, effort.rounds // 3)):
         for devices, seconds in times.items():
             with tempfile.TemporaryDirectory(prefix="bench-") as cache:
-                settings = {"HEADRACE_CACHE": cache, "HEADRACE_JIT": "always"}
-                seconds.append(case("compiling", "vgg", devices, **settings)["seconds"])
+                settings = {"HEADRACE_CACHE": cache, "HEADRACE_JIT": "always", **effort.settings}
+                found = case("compiling", "vgg", devices, effort.clock, **settings)
+                seconds.append(found["seconds"])
     whole, halves = min(times[1]), min(times[2])
     figure = f"{halves / whole:.2f}: {whole:.2f} s and {halves:.2f} s"
     yield Row("compiling a split VGG", figure, "≤ 1.2", halves <= 1.2 * whole)
