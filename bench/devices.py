@@ -114,7 +114,7 @@ def compiling(effort: Effort) -> Iterator[Row]:
     for _ in range(max(2, effort.rounds // 3)):
         for devices, seconds in times.items():
             with tempfile.TemporaryDirectory(prefix="bench-") as cache:
-                settings = {"HEADRACE_CACHE": cache, "HEADRACE_JIT": "always", **effort.settings}
+                settings = {"HEADRACE_CACHE": cache, **effort.settings}
                 found = case("compiling", "vgg", devices, effort.clock, **settings)
                 seconds.append(found["seconds"])
     whole, halves = min(times[1]), min(times[2])

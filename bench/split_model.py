@@ -72,7 +72,7 @@ class _Parameters:
 class SplitStep:
     """A training step in a session with `devices` CPUs.
 
-    session: it has run nothing yet. losses: of the steps so far.
+    loss, train, inputs: its tensors and its operation. losses: of the steps so far.
     """
 
     def __init__(self, model: Model, devices: int) -> None:
@@ -85,7 +85,8 @@ class SplitStep:
                 loss = model.tf1(tf, p, inputs)
                 train = tf.group(*_descend(loss, p.trained, model.learning_rate), *p.updates)
             self.session = tf.Session(config=tf.ConfigProto(device_count={"CPU": devices}))
-            self._run = self.session.make_callable([loss, train], list(inputs.values()))
+            self.loss, self.train, self.inputs = loss, train, list(inputs.values())
+            self._run = self.session.make_callable([loss, train], self.inputs)
         for name, variable in {**p.trained, **p.state}.items():
             variable.load(model.initial(name), self.session)
         self._batch = list(batch.values())
