@@ -9,6 +9,7 @@ SCRIPTS = (
     "session_overhead",
     "ops",
     "control_flow",
+    "devices",
     "checkpoint",
     "optimizers",
     "lm",

@@ -1,7 +1,7 @@
 """Stacks that live in one step: a loop saves values on them for its gradient loop.
 
-A stack is in its step's container and is dropped when the step ends. Values stay in host memory,
-where everything runs: there is nothing to swap out, so `swap_memory` has no effect.
+A stack is in its step's container and is dropped when the step ends. `swap_memory` asks for values
+to be kept in host memory. The kernels are those of CPU devices, whose values are there anyway.
 """
 
 from __future__ import annotations

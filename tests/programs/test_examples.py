@@ -1,0 +1,33 @@
+"""The examples of several devices run, and compute what one device computes."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+EXAMPLES = {
+    "model_parallel_lstm": "--layers 3 --devices 3 --units 8 --time 5 --rows 4 --steps 6",
+    "towers": "--towers 4 --rows 16 --inputs 6 --units 8 --steps 6",
+    "pipeline": "--devices 3 --threads 4 --layers 4 --units 8 --rows 4 --parts 6 --batches 4",
+}
+
+
+def run(name, arguments):
+    command = [sys.executable, str(ROOT / "examples" / f"{name}.py"), *arguments.split()]
+    return subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_losses_are_those_of_one_device(name):
+    output = run(name, EXAMPLES[name])
+    (apart,) = re.findall(r"difference of the losses: (\S+)", output)
+    assert float(apart) < 1e-5
+    assert len(set(re.findall(r"(?:loss|to) (\d+\.\d+)", output))) > 1  # it trains
+
+
+def test_every_layer_has_its_device():
+    output = run("model_parallel_lstm", EXAMPLES["model_parallel_lstm"])
+    assert re.findall(r"layer (\d) is on /cpu:(\d)", output) == [("0", "0"), ("1", "1"), ("2", "2")]
