@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from headrace._src.devices.buffers import address, empty_aligned
+from headrace._src.devices.buffers import ALIGNMENT, ReusedMemory, address, empty_aligned
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (3, 5), (0, 4), (1000, 1001)])
@@ -35,3 +35,15 @@ def test_refuses_python_objects_and_absurd_sizes():
         empty_aligned((2,), object)
     with pytest.raises((MemoryError, ValueError)):
         empty_aligned((2**40, 2**40), np.float32)
+
+
+def test_memory_is_used_again_once_its_array_is_gone():
+    allocate = ReusedMemory()
+    first, second = allocate((4, 3), np.float32), allocate((4, 3), np.float32)
+    assert not np.shares_memory(first, second)
+    place = address(first)
+    assert place % ALIGNMENT == 0 and type(first) is np.ndarray and first.flags.writeable
+    del first
+    third = allocate((4, 3), np.float32)
+    assert address(third) == place
+    assert not np.shares_memory(third, second)

@@ -7,9 +7,12 @@ the width of an AVX-512 vector), so that native kernels never split a vector ove
 import ctypes
 import math
 import sys
+import weakref
 
 import numpy as np
 from numpy.typing import DTypeLike
+
+from headrace._src.core.locks import Lock
 
 ALIGNMENT = 64
 
@@ -47,3 +50,29 @@ def empty_aligned(shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
     # math.prod, because a product in a fixed-width type could wrap around for absurd shapes.
     raw = np.empty(dtype.itemsize * math.prod(shape) + ALIGNMENT, np.uint8)
     return np.ndarray(shape, dtype, raw, -address(raw) % ALIGNMENT)
+
+
+class ReusedMemory:
+    """Allocates arrays of one size; the memory of one that is gone is used again.
+
+    Nothing may keep a view of an array longer than the array itself. State: each piece of memory
+    with a weak reference to the array that it was last given out as.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._pieces: list[tuple[np.ndarray, weakref.ref[np.ndarray]]] = []
+
+    def __call__(self, shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
+        """Return an array with any contents."""
+        with self._lock:
+            free = (i for i, (_, last) in enumerate(self._pieces) if last() is None)
+            number = next(free, None)
+            if number is None:
+                number = len(self._pieces)
+                memory = empty_aligned(shape, dtype)
+                self._pieces.append((memory, weakref.ref(memory)))
+            memory = self._pieces[number][0]
+            array = memory.view()
+            self._pieces[number] = memory, weakref.ref(array)
+            return array

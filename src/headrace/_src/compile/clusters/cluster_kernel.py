@@ -49,7 +49,7 @@ from headrace._src.core.dtypes import as_dtype, resource
 from headrace._src.core.errors import InvalidArgumentError, OpError, UnavailableError
 from headrace._src.core.tensor_shape import TensorShape
 from headrace._src.devices.batches import own
-from headrace._src.devices.buffers import ALIGNMENT, empty_aligned
+from headrace._src.devices.buffers import ALIGNMENT, ReusedMemory, empty_aligned
 from headrace._src.devices.device import find_device
 from headrace._src.devices.openmp import thread_count
 from headrace._src.devices.resources import ResourceHandle
@@ -66,6 +66,9 @@ __all__ = ["Compiled", "compile_region", "plan_region"]
 _ACQUIRE, _RELEASE = methodcaller("acquire"), methodcaller("release")
 _READ, _LOOK = methodcaller("read"), methodcaller("look")
 _WRITABLE = methodcaller("writable")  # of a generator, too
+# Bytes of an output that only other clusters read, from which on its memory is used again: for new
+# memory the system clears each page, which takes as long as writing it.
+_LARGE = 1 << 17
 _PLAIN = {  # the builders of groups without anchors
     "map": build_map,
     "copy": build_copy,
@@ -115,7 +118,9 @@ class Compiled:
         # Where it falls back to the nodes' own kernels, these may ask for the step.
         self.asks_for = ("ctx", "step") if any(map(asks_for_step, region.nodes)) else ("ctx",)
         self._inputs = [_expected(v) for v in region.inputs]
-        self._outputs = [_allocation(*_expected(v)) for v in region.outputs]
+        self._outputs = [
+            _allocation(*_expected(v), private=v in region.private) for v in region.outputs
+        ]
         self._variables = _variables(region)
         self._writes = any(v.written for v in self._variables)
         # Whoever holds the locks need not be lent what it reads.
@@ -310,12 +315,16 @@ def _expected(value: Any) -> tuple[tuple[int, ...], np.dtype]:
     return value.type.sizes, np.dtype(value.dtype.base_dtype.as_numpy_dtype)
 
 
-def _allocation(shape: tuple[int, ...], dtype: np.dtype) -> tuple[Any, tuple[int, ...], np.dtype]:
+def _allocation(
+    shape: tuple[int, ...], dtype: np.dtype, private: bool = False
+) -> tuple[Any, tuple[int, ...], np.dtype]:
     """Return the function that allocates an output, and its arguments. Alignment costs a
     microsecond and pays from one vector on.
     """
-    small = math.prod(shape) * dtype.itemsize < ALIGNMENT
-    return np.empty if small else empty_aligned, shape, dtype
+    size = math.prod(shape) * dtype.itemsize
+    if private and size >= _LARGE:
+        return ReusedMemory(), shape, dtype
+    return np.empty if size < ALIGNMENT else empty_aligned, shape, dtype
 
 
 def _checked(value: Any, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
