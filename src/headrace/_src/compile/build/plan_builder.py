@@ -501,7 +501,7 @@ class Builder(PlanWriter):
         for value in self.region.inputs:
             # The caller passes every input, even one that no kernel reads, such as a pool's result
             # whose gradient finds the maxima itself.
-            self._place(value, False)
+            self._place(value, value in self.region.in_blocks)
         return super().finish()
 
 
