@@ -51,11 +51,14 @@ class RegionKernel(Protocol):
 class Crossing:
     """Values that pass from one region of a backend to another.
 
-    private: those that nothing else reads; the backend chooses how they are laid out. in_blocks:
-    those that a region compiled earlier makes in the blocked layout; `compile` adds to them.
+    private: those that nothing else reads; the backend chooses how they are laid out. reusable:
+    those that only such regions read, on other devices too; nothing keeps a view of their memory.
+    in_blocks: those that a region compiled earlier makes in the blocked layout; `compile` adds to
+    them.
     """
 
     private: Set[Value]
+    reusable: Set[Value] = frozenset()
     in_blocks: set[Value] = field(default_factory=set)
 
 
@@ -101,7 +104,8 @@ class _Llvm:
         return is_worthwhile(nodes)
 
     def compile(self, nodes: list[Node], outputs: list[Value], crossing: Crossing) -> RegionKernel:
-        compiled = compile_region(Region(nodes, outputs, crossing.private, crossing.in_blocks))
+        region = Region(nodes, outputs, crossing.private, crossing.in_blocks)
+        compiled = compile_region(region, crossing.reusable)
         crossing.in_blocks.update(compiled.in_blocks)
         return compiled
 

@@ -310,7 +310,8 @@ class _Clusterer:
         self.reasons: dict[Node, str] = {}
         self.flow, self.runs = spread_reads(flow, regions(flow, self.reasons, backends))
         self.readers = _live_readers(self.flow, self.runs)
-        self.crossing = Crossing(set() if plain else self._private())
+        private, reusable = self._between_regions()
+        self.crossing = Crossing(set() if plain else private, reusable)
         self.values: dict[Value, Value] = {}
         self.nodes: dict[Node, tuple[Node, ...]] = {}
         self.after: dict[Value, Node] = {}  # references that a cluster has updated
@@ -334,20 +335,33 @@ class _Clusterer:
             targets=_unique(n for t in self.flow.targets for n in self.nodes[t]),
         )
 
-    def _private(self) -> set[Value]:
-        """Return the values that only regions of their own backend read."""
+    def _between_regions(self) -> tuple[set[Value], set[Value]]:
+        """Return the values that only regions of their own backend read: on the same device, and
+        on any device.
+        """
         by: dict[Node, Backend] = {}
         for compiled, run in self.runs:
             backend = _backend(run[0], self.backends) if compiled else None
             if backend is not None and backend.is_worthwhile(run):
                 by.update(dict.fromkeys(run, backend))
-        return {
-            value
-            for value, readers in self.readers.items()
-            if None not in readers
-            and (own := by.get(value.producer)) is not None  # type: ignore[arg-type]
-            and all(by.get(reader) is own for reader in readers)  # type: ignore[arg-type]
-        }
+        private: set[Value] = set()
+        reusable: set[Value] = set()
+        for value, readers in self.readers.items():
+            own = by.get(value.producer)  # type: ignore[arg-type]
+            if own is None or None in readers:
+                continue
+            if all(by.get(reader) is own for reader in readers):  # type: ignore[arg-type]
+                private.add(value)
+            final = [r for reader in readers for r in self._final_readers(reader)]
+            if all(by.get(reader) is own for reader in final):  # type: ignore[arg-type]
+                reusable.add(value)
+        return private, reusable
+
+    def _final_readers(self, reader: Node | None) -> Sequence[Node | None]:
+        """Return the readers behind a transfer, or the reader itself."""
+        if reader is None or not is_transfer(reader):
+            return [reader]
+        return self.readers.get(reader.outputs[0], ())
 
     def _keep(self, node: Node) -> None:
         inputs = tuple(self.values.get(v, v) for v in node.inputs)

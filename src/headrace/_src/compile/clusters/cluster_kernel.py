@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 from itertools import compress
@@ -68,7 +68,7 @@ _READ, _LOOK = methodcaller("read"), methodcaller("look")
 _WRITABLE = methodcaller("writable")  # of a generator, too
 # Bytes of an output that only other clusters read, from which on its memory is used again: for new
 # memory the system clears each page, which takes as long as writing it.
-_LARGE = 1 << 17
+_LARGE = 1 << 16
 _PLAIN = {  # the builders of groups without anchors
     "map": build_map,
     "copy": build_copy,
@@ -95,9 +95,12 @@ def plan_region(
     return build(region, groups, blocked, builders, target, threads or thread_count())
 
 
-def compile_region(region: Region) -> Compiled:
-    """Compile a region for this process."""
-    return Compiled(region, plan_region(region), blocked_values(region, host().block))
+def compile_region(region: Region, reusable: Set[Value] = frozenset()) -> Compiled:
+    """Compile a region for this process. `reusable`: the outputs whose memory can be used again
+    once their arrays are gone.
+    """
+    blocked = blocked_values(region, host().block)
+    return Compiled(region, plan_region(region), blocked, reusable)
 
 
 class Compiled:
@@ -105,7 +108,9 @@ class Compiled:
 
     is_silent = True  # NumPy does no arithmetic here, so it has no overflow to report
 
-    def __init__(self, region: Region, plan: Plan, blocked: Blocks) -> None:
+    def __init__(
+        self, region: Region, plan: Plan, blocked: Blocks, reusable: Set[Value] = frozenset()
+    ) -> None:
         self.plan = plan
         self._region = region
         self._block = blocked.size
@@ -118,9 +123,7 @@ class Compiled:
         # Where it falls back to the nodes' own kernels, these may ask for the step.
         self.asks_for = ("ctx", "step") if any(map(asks_for_step, region.nodes)) else ("ctx",)
         self._inputs = [_expected(v) for v in region.inputs]
-        self._outputs = [
-            _allocation(*_expected(v), private=v in region.private) for v in region.outputs
-        ]
+        self._outputs = [_allocation(*_expected(v), reusable=v in reusable) for v in region.outputs]
         self._variables = _variables(region)
         self._writes = any(v.written for v in self._variables)
         # Whoever holds the locks need not be lent what it reads.
@@ -316,13 +319,13 @@ def _expected(value: Any) -> tuple[tuple[int, ...], np.dtype]:
 
 
 def _allocation(
-    shape: tuple[int, ...], dtype: np.dtype, private: bool = False
+    shape: tuple[int, ...], dtype: np.dtype, reusable: bool = False
 ) -> tuple[Any, tuple[int, ...], np.dtype]:
     """Return the function that allocates an output, and its arguments. Alignment costs a
     microsecond and pays from one vector on.
     """
     size = math.prod(shape) * dtype.itemsize
-    if private and size >= _LARGE:
+    if reusable and size >= _LARGE:
         return ReusedMemory(), shape, dtype
     return np.empty if size < ALIGNMENT else empty_aligned, shape, dtype
 
