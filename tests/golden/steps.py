@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import headrace as tf
+from headrace._src.devices.device import local_devices
 from headrace._src.pipeline import Options, compile_step
 
 HERE = Path(__file__).parent
@@ -99,10 +100,26 @@ def mixed_precision():
     return [loss], [train], {x: (4, 2)}
 
 
-STEPS = [training, reads_and_writes, checks, loop, branch, queue, mixed_precision]
+def two_devices():
+    """A training step whose value goes to another device, and whose gradient comes back."""
+    x = tf.placeholder("float32", [None, 2], name="x")
+    with tf.device("/cpu:0"):
+        w = tf.Variable([[1.0], [2.0]], name="w", use_resource=False)
+        y = tf.matmul(x, w, name="y")
+    with tf.device("/cpu:1"):
+        loss = tf.reduce_mean(tf.square(y), name="loss")
+    (gradient,) = tf.gradients(loss, w, colocate_gradients_with_ops=True)
+    train = tf.assign_sub(w, 0.1 * gradient, name="train")
+    return [loss], [train.op], {x: (4, 2)}
 
 
-def forms(fetches, targets, feeds, mixed=False):
+STEPS = [
+    *(training, reads_and_writes, checks, loop, branch, queue, mixed_precision),
+    two_devices,
+]
+
+
+def forms(fetches, targets, feeds, mixed=False, devices=1):
     """Return the printed result of each pass, by the pass's name."""
     seen = {}
     compile_step(
@@ -110,7 +127,7 @@ def forms(fetches, targets, feeds, mixed=False):
         targets,
         list(feeds),
         list(feeds.values()),
-        Options(jit="off", mixed=mixed),
+        Options(local_devices({"CPU": devices}), jit="off", mixed=mixed),
         lambda name, form: seen.update({name: str(form)}),
     )
     return seen
@@ -119,7 +136,7 @@ def forms(fetches, targets, feeds, mixed=False):
 def printed(step):
     """The forms of a step, each pass that changed something under its name."""
     with tf.Graph().as_default():
-        seen = forms(*step(), mixed=step is mixed_precision)
+        seen = forms(*step(), mixed=step is mixed_precision, devices=1 + (step is two_devices))
     parts, last = [], None
     for name, text in seen.items():
         if text != last:
