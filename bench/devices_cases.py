@@ -47,6 +47,34 @@ def split(name: str, rounds: str, clock: str) -> dict:
     return {"whole": times[0], "split": times[1], "apart": apart, **_cut(halves.session)}
 
 
+def xla(name: str, rounds: str, clock: str) -> dict:
+    """A training step on an XLA device, and the same model under jax.jit, in turns."""
+    from contenders.in_jax import Contender
+    from models import MODELS
+    from split_model import SplitStep
+
+    ours, plain = SplitStep(MODELS[name], 1, "/device:XLA:0"), Contender(MODELS[name], "")
+    plain.load(MODELS[name].batch(0))
+    now = getattr(time, clock)
+
+    def seconds(count: int) -> list[float]:
+        found = []
+        for _ in range(count):
+            start = now()
+            plain.step()
+            found.append(now() - start)
+        return found
+
+    ours.seconds(3)
+    seconds(3)
+    count = max(2, min(1000, int(SHARE / min(seconds(2)))))
+    times: list[list[float]] = [[], []]
+    for number in range(int(rounds)):
+        for i in (0, 1) if number % 2 else (1, 0):
+            times[i] += ours.seconds(count, now) if i else seconds(count)
+    return {"plain": times[0], "ours": times[1]}
+
+
 def _cut(session: tf.Session) -> dict:
     """How the step of a session is cut: transfers, their bytes, and clusters by device."""
     plans = session._plans.values()
@@ -196,7 +224,9 @@ def _in_turns(functions: list[Callable[[], object]], rounds: int) -> list[list[f
     return times
 
 
-CASES = {f.__name__: f for f in (split, compiling, rendezvous, edge, placing, cached, pipeline)}
+CASES = {
+    f.__name__: f for f in (split, xla, compiling, rendezvous, edge, placing, cached, pipeline)
+}
 
 if __name__ == "__main__":
     tf.logging.set_verbosity(tf.logging.ERROR)

@@ -16,9 +16,12 @@ import headrace as tf
 
 
 class _Halves:
-    """A device function: /cpu:0 until a parameter of the second half is used, then /cpu:1."""
+    """A device function: the first device until a parameter of the second half is used, then
+    /cpu:1.
+    """
 
-    def __init__(self, model: Model, devices: int) -> None:
+    def __init__(self, model: Model, devices: int, first: str) -> None:
+        self._first = first
         names = list(model.parameters)
         late = names[len(names) // 2 :] if devices > 1 else []
         self.half = {name: int(name in late) for name in names}
@@ -35,7 +38,7 @@ class _Halves:
         if self._left is not None:
             self._left -= 1
             self.now = int(self._left < 0)
-        return f"/cpu:{self.now}"
+        return "/cpu:1" if self.now else self._first
 
 
 class _Parameters:
@@ -70,15 +73,15 @@ class _Parameters:
 
 
 class SplitStep:
-    """A training step in a session with `devices` CPUs.
+    """A training step in a session with `devices` CPUs; `first`: the name of the first device.
 
     loss, train, inputs: its tensors and its operation. losses: of the steps so far.
     """
 
-    def __init__(self, model: Model, devices: int) -> None:
+    def __init__(self, model: Model, devices: int, first: str = "/cpu:0") -> None:
         batch = model.batch(0)
         with tf.Graph().as_default():
-            halves = _Halves(model, devices)
+            halves = _Halves(model, devices, first)
             with tf.device(halves):
                 inputs = {n: tf.placeholder(a.dtype, a.shape, name=n) for n, a in batch.items()}
                 p = _Parameters(model, halves)
