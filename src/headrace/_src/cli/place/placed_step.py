@@ -119,6 +119,8 @@ class _OnOne:
     and requests for them are the simulator's business.
     """
 
+    keeps_state = False
+
     def __init__(self, device: str) -> None:
         self._device = device
 
