@@ -9,11 +9,12 @@ from headrace._src.core.dtypes import as_dtype
 from headrace._src.core.tensor_shape import TensorShape
 from headrace._src.devices.device import find_device
 from headrace._src.graph.definition import Effect, definitions
+from headrace._src.lowering.references import is_reference, writes_of
 from headrace._src.lowering.rules import Elementwise
 from headrace._src.ops.base.samples import calls, samples_of, type_choices
 from headrace._src.xla.backend import compile_region, why_not
 from headrace._src.xla.cluster import XlaCluster
-from headrace._src.xla.table import FUNCTIONS, is_reference, writes_of
+from headrace._src.xla.table import FUNCTIONS
 from tests.laws.count import count_check
 from tests.laws.test_compiled import LARGER, TRIED
 from tests.laws.test_lowering import (

@@ -16,10 +16,10 @@ from headrace._src.devices.resources import Resources
 from headrace._src.devices.step_context import StepContext
 from headrace._src.graph.dataflow import map_parts, variable_type
 from headrace._src.graph.definition import bind_kernel
+from headrace._src.lowering.references import is_reference
 from headrace._src.pipeline import Options, optimise, prepare
 from headrace._src.runtime.kernels import NodeContext
 from headrace._src.xla.backend import compile_region, why_not
-from headrace._src.xla.table import is_reference
 from tests.xla_devices import DEVICE
 
 __all__ = ["DEVICE", "Context", "XlaStep", "compare", "variable_value"]

@@ -12,9 +12,10 @@ from headrace._src.graph.dataflow import Dataflow, Node, Value, is_local, variab
 from headrace._src.graph.definition import Definition, Effect
 from headrace._src.graph.structured import is_undefined, parts_of
 from headrace._src.lowering.anchors import Random
+from headrace._src.lowering.references import is_reference
 from headrace._src.xla.cluster import XlaCluster
 from headrace._src.xla.list_plan import UnknownList, plan_lists
-from headrace._src.xla.table import FUNCTIONS, IGNORED, STATIC, is_reference
+from headrace._src.xla.table import FUNCTIONS, IGNORED, STATIC
 from headrace._src.xla.uses import by_function, by_rule
 
 __all__ = ["BACKEND", "compile_region", "why_not", "why_not_lists"]

@@ -29,11 +29,12 @@ from headrace._src.devices.variable_state import VariableState, in_order
 from headrace._src.graph.control_roles import DEAD
 from headrace._src.graph.dataflow import Node, Value, variable_type
 from headrace._src.graph.definition import Effect, asks_for_step
+from headrace._src.graph.run_nodes import run_nodes
 from headrace._src.graph.structured import is_loop
+from headrace._src.lowering.references import is_reference, writes_of
 from headrace._src.lowering.rules import Pass, Update
-from headrace._src.xla.interpret import interpreted
 from headrace._src.xla.list_plan import plan_lists
-from headrace._src.xla.table import is_reference, on_host, writes_of
+from headrace._src.xla.table import on_host
 
 __all__ = ["XlaCluster"]
 
@@ -233,7 +234,7 @@ class XlaCluster:
         """Run the nodes one by one by their own kernels."""
         known = dict(zip((*self.inputs, *self.references), map(on_host, values), strict=True))
         with np.errstate(all="ignore"):
-            return interpreted(self.nodes, known, self.outputs, ctx)
+            return run_nodes(self.nodes, known, self.outputs, ctx)
 
     # -- The function ------------------------------------------------------------------------------
 

@@ -18,9 +18,10 @@ from headrace._src.devices.device import find_device
 from headrace._src.graph.dataflow import Node, Value
 from headrace._src.graph.structured import parts_of
 from headrace._src.lowering.list_anchors import ListUse
+from headrace._src.lowering.references import is_reference
 from headrace._src.xla.jax_arrays import wide
 from headrace._src.xla.kernels.faults import any_of, collected
-from headrace._src.xla.table import FUNCTIONS, is_reference
+from headrace._src.xla.table import FUNCTIONS
 from headrace._src.xla.trace import Trace
 
 __all__ = ["compiled", "traced"]

@@ -20,6 +20,7 @@ from headrace._src.graph.definition import bind_kernel
 from headrace._src.graph.structured import is_loop, is_undefined, parts_of
 from headrace._src.lowering.anchors import Advance
 from headrace._src.lowering.list_anchors import ListUse
+from headrace._src.lowering.references import is_reference, writes_of
 from headrace._src.lowering.row_anchors import Gather, RowUpdate, Scatter
 from headrace._src.lowering.rules import Pass, Read, Update, update_of
 from headrace._src.xla.kernels import lists, philox, rows
@@ -28,7 +29,6 @@ from headrace._src.xla.kernels.functions import function_of
 from headrace._src.xla.kernels.pointwise import evaluate
 from headrace._src.xla.kernels.rules import run_rule
 from headrace._src.xla.list_plan import ListRows
-from headrace._src.xla.table import is_reference, writes_of
 from headrace._src.xla.uses import by_function
 
 __all__ = ["Trace"]

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass
 from functools import partial
 from itertools import compress
 from operator import methodcaller
@@ -39,14 +38,12 @@ from headrace._src.compile.regions.layouts import (
 )
 from headrace._src.compile.regions.region import (
     Region,
-    constant_of,
-    is_constant,
     is_reference,
     writes_of,
 )
 from headrace._src.compile.run.driver import Fault, Full, NativeCluster
 from headrace._src.core.dtypes import as_dtype, resource
-from headrace._src.core.errors import InvalidArgumentError, OpError, UnavailableError
+from headrace._src.core.errors import OpError, UnavailableError
 from headrace._src.core.tensor_shape import TensorShape
 from headrace._src.devices.batches import own
 from headrace._src.devices.buffers import ALIGNMENT, ReusedMemory, empty_aligned
@@ -56,8 +53,9 @@ from headrace._src.devices.resources import ResourceHandle
 from headrace._src.devices.target import Target, host
 from headrace._src.devices.variable_state import VariableState, in_order, new_memory
 from headrace._src.graph.control_roles import DEAD
-from headrace._src.graph.dataflow import Dataflow, Node, Value
-from headrace._src.graph.definition import Effect, asks_for_step, bind_kernel
+from headrace._src.graph.dataflow import Node, Value
+from headrace._src.graph.definition import Effect, asks_for_step
+from headrace._src.graph.run_nodes import run_nodes
 from headrace._src.lowering.rules import Update
 from headrace._src.ops.control.loops_and_branches import Structure
 
@@ -260,58 +258,12 @@ class Compiled:
         region, block = self._region, self._block
         known = dict(zip((*region.inputs, *region.variables), values, strict=True))
         known |= {v: to_plain(known[v], block) for v in region.in_blocks if v in known}
-        results = _interpreted(region.nodes, known, region.outputs, ctx)
+        results = run_nodes(region.nodes, known, region.outputs, ctx)
         pairs = zip(region.outputs, results, strict=True)
         return [to_blocks(r, block) if v in self.in_blocks else r for v, r in pairs]
 
     def __str__(self) -> str:
         return str(self.plan)
-
-
-def _interpreted(
-    nodes: Sequence[Node], known: dict[Any, Any], wanted: Sequence[Any], ctx: Any
-) -> list[Any]:
-    """Run nodes one by one by their own kernels, starting from the `known` values."""
-
-    def value(v: Any) -> Any:
-        return constant_of(v) if v not in known and is_constant(v) else known[v]
-
-    for node in nodes:
-        if node.constant is None:
-            results = _named(node, [value(v) for v in node.inputs], ctx)
-            listed = len(node.outputs) > 1 or node.definition.schema.has_list_outputs
-            known.update(zip(node.outputs, results if listed else [results], strict=False))
-    return [value(v) for v in wanted]
-
-
-@dataclass(frozen=True, slots=True)
-class _Context:
-    """The context that kernels ask for: a new list's name, a loop's parts, and state."""
-
-    name: str
-    outer: Any
-
-    def bound(self, part: Dataflow) -> Any:
-        feeds = [f.value for f in part.feeds]
-        return lambda values: _interpreted(
-            part.nodes, dict(zip(feeds, values, strict=True)), part.fetches, self.outer
-        )
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.outer, name)
-
-
-def _named(node: Node, operands: list[Any], ctx: Any) -> Any:
-    """Run a node's own kernel; an error names the node."""
-    try:
-        return bind_kernel(node, _Context(node.name, ctx))(*operands)
-    except OpError as error:
-        if error.op is None:
-            error._op = node.origin
-        raise
-    except (ValueError, TypeError, IndexError, ArithmeticError) as error:
-        message = f"{node.type} '{node.name}': {str(error).strip()}"
-        raise InvalidArgumentError(None, node.origin, message) from None
 
 
 def _expected(value: Any) -> tuple[tuple[int, ...], np.dtype]:

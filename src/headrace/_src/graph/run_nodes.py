@@ -1,5 +1,5 @@
 """Run nodes one by one by their own kernels. In: nodes, and the values that they start from. Out:
-values. It is for regions whose function cannot report an error.
+values. Compiled regions do so where their code can't run, or can't say what is wrong.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from headrace._src.core.errors import InvalidArgumentError, OpError
 from headrace._src.graph.dataflow import Dataflow, Node, Value
 from headrace._src.graph.definition import bind_kernel
 
-__all__ = ["interpreted"]
+__all__ = ["run_nodes"]
 
 
-def interpreted(
+def run_nodes(
     nodes: Sequence[Node], known: dict[Value, Any], wanted: Sequence[Value], ctx: Any
 ) -> list[Any]:
     """Run nodes, starting from the `known` values; return those that are wanted."""
@@ -43,7 +43,7 @@ class _Context:
 
     def bound(self, part: Dataflow) -> Any:
         feeds = [f.value for f in part.feeds]
-        return lambda values: interpreted(
+        return lambda values: run_nodes(
             part.nodes, dict(zip(feeds, values, strict=True)), part.fetches, self.outer
         )
 
@@ -52,6 +52,7 @@ class _Context:
 
 
 def _run(node: Node, operands: list[Any], ctx: Any) -> Any:
+    """Run a node's own kernel; an error names the node."""
     try:
         return bind_kernel(node, _Context(node.name, ctx))(*operands)
     except OpError as error:
