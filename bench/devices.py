@@ -97,6 +97,31 @@ def xla(effort: Effort) -> Iterator[Row]:
         yield Row(f"XLA {name}", figure, "≤ 1.05", best <= 1.05)
 
 
+def accuracy(effort: Effort) -> Iterator[Row]:
+    """The simulator's predictions: of splits, from the whole step and the cost of an edge; and of
+    whole steps of models that it has not seen, from roofs and the other models.
+    """
+    micros = median(case("edge", effort.rounds)["edge"])
+    found = {name: case("accuracy", name, effort.rounds, micros) for name in effort.models}
+    mean = sum(f["split"] for f in found.values()) / len(found)
+    errors, constant = [], []
+    for name, f in found.items():
+        errors.append(abs(f["predicted"] / f["split"] - 1))
+        constant.append(abs(mean / f["split"] - 1))
+        figure = f"{_ms(f['predicted'])} predicted, {_ms(f['split'])} ms measured: {errors[-1]:.1%}"
+        yield Row(f"split {name}, predicted", figure, "< 25 %", errors[-1] < 0.25)
+    average = sum(errors) / len(errors)
+    figure = f"{average:.1%}, of a constant predictor {sum(constant) / len(constant):.0%}"
+    yield Row("mean error of splits", figure, "< 25 %", average < 0.25)
+    for name, f in found.items():
+        others = [g["whole"] / g["estimated"] for other, g in found.items() if other != name]
+        if others:
+            guess = f["estimated"] * median(others)
+            error = abs(guess / f["whole"] - 1)
+            figure = f"{_ms(guess)} predicted, {_ms(f['whole'])} ms measured: {error:.1%}"
+            yield Row(f"{name}, not seen before", figure, "< 25 %", error < 0.25)
+
+
 def rendezvous(effort: Effort) -> Iterator[Row]:
     """Tensors that pass a rendezvous."""
     found = case("rendezvous", 20 * effort.rounds)
@@ -152,7 +177,8 @@ def pipeline(effort: Effort) -> Iterator[Row]:
 
 
 PARTS: dict[str, Callable[[Effort], Iterator[Row]]] = {
-    f.__name__: f for f in (rendezvous, edge, placing, cached, pipeline, compiling, split, xla)
+    f.__name__: f
+    for f in (rendezvous, edge, placing, cached, pipeline, compiling, split, accuracy, xla)
 }
 
 

@@ -47,6 +47,44 @@ def split(name: str, rounds: str, clock: str) -> dict:
     return {"whole": times[0], "split": times[1], "apart": apart, **_cut(halves.session)}
 
 
+def accuracy(name: str, rounds: str, edge: str) -> dict:
+    """What the simulator says of a step on one device from the roofs alone, and of its split from
+    the measured whole; and what they take. edge: the measured microseconds of an edge.
+    """
+    from models import MODELS
+    from split_model import SplitStep
+
+    from headrace._src.compile.native import roofs
+    from headrace._src.devices.device import Link
+    from headrace._src.devices.openmp import thread_count
+    from headrace._src.pipeline import optimise, prepare
+    from headrace._src.place.choose import model_devices, predict
+    from headrace._src.place.estimate import Roofs
+
+    found = split(name, rounds, "perf_counter")
+    devices = local_devices(TWO)
+    for a, b in (devices, devices[::-1]):
+        a.links[b.name] = Link(float(edge) * 1e-6, 1e15)  # by reference
+    step = SplitStep(MODELS[name], 2)
+    shapes = [tuple(t.shape.as_list()) for t in step.inputs]
+    asked = [step.loss], [step.train], step.inputs
+    placed = {n.name: n.device for n in prepare(*asked, Options(devices)).nodes}
+    alone = Options(devices[:1], soft_placement=True)
+    flow = optimise(prepare(*asked, alone), shapes, alone)
+    threads = thread_count()
+    speed = Roofs(flops=roofs.peak_flops(threads), bandwidth=roofs.bandwidth(threads))
+    cluster = model_devices(devices)
+    one = dict.fromkeys(placed, devices[0].name)
+    return {
+        "whole": min(found["whole"]),
+        "split": min(found["split"]),
+        "estimated": predict(flow, one, cluster, roofs={"CPU": speed}).makespan,
+        "predicted": predict(
+            flow, placed, cluster, seconds=min(found["whole"]), roofs={"CPU": speed}
+        ).makespan,
+    }
+
+
 def xla(name: str, rounds: str, clock: str) -> dict:
     """A training step on an XLA device, and the same model under jax.jit, in turns."""
     from contenders.in_jax import Contender
@@ -225,7 +263,8 @@ def _in_turns(functions: list[Callable[[], object]], rounds: int) -> list[list[f
 
 
 CASES = {
-    f.__name__: f for f in (split, xla, compiling, rendezvous, edge, placing, cached, pipeline)
+    f.__name__: f
+    for f in (split, xla, accuracy, compiling, rendezvous, edge, placing, cached, pipeline)
 }
 
 if __name__ == "__main__":
