@@ -97,12 +97,9 @@ class PartitionedExecutable:
 
 def _counts(executable: Executable) -> bool:
     """Return whether a partition must count dependencies."""
-    program = executable.program
-    if executable.watches or (program.has_loops and _blocks(program.instructions)):
-        return True
-    return any(i.op.definition.flow is not None for i in program.instructions) or _blocks(
-        program.instructions
-    )
+    instructions = executable.program.instructions
+    steers = any(i.op.definition.flow is not None for i in instructions)
+    return executable.watches or steers or _blocks(instructions)
 
 
 def _blocks(instructions: Sequence[Instruction]) -> bool:
