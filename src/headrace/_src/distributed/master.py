@@ -1,0 +1,600 @@
+"""The master: opens sessions on the tasks of a cluster, registers the partitions of their steps with
+the workers, and runs the steps. In: events (messages of clients and workers, connections, work that
+has ended, the time). Out: instructions for the driver. It does no I/O.
+
+A session waits for the tasks that its device filters name, and tells its client for whom. A step is
+divided and registered once for each combination of feed shapes, of which the latest 8 are kept. A
+run is then one message to each worker that takes part and one answer from each. The first failure
+aborts the others; the client is told when all have ended, or after a grace period.
+
+Invariants: each request of a client is answered exactly once, unless the client is gone. Only tasks
+that take part in a step can fail it. A task that comes back as another process is not part of the
+sessions of its predecessor: their steps that need it fail with AbortedError, and the client makes a
+new session.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from headrace._src.core import errors
+from headrace._src.core.device_names import DeviceSpec
+from headrace._src.distributed import instructions as do
+from headrace._src.distributed import messages as say
+from headrace._src.distributed.instructions import Peer
+
+__all__ = ["Divided", "Master"]
+
+_MOST_VARIANTS = 8  # registrations of one step, for different shapes
+_GRACE = 1.0  # seconds that a failed step waits for its workers to end
+_FIRST_NOTICE, _NEXT_NOTICE = 2.0, 10.0  # seconds until a client hears for whom its session waits
+
+Instructions = list[Any]
+
+
+class Divided(NamedTuple):
+    """A step in partitions. parts: (about, payload) of each task. feeds: for each task, the
+    positions of its feeds among the step's. sources: for each fetch of the step, its task and its
+    position among that task's fetches.
+    """
+
+    parts: Mapping[str, tuple[dict[str, Any], bytes]]
+    feeds: Mapping[str, tuple[int, ...]]
+    sources: tuple[tuple[str, int], ...]
+
+
+@dataclass
+class _Session:
+    """missing: the tasks that are not connected, or have not answered yet."""
+
+    number: int
+    client: Peer
+    opening: say.OpenSession
+    tasks: dict[str, Peer | None]
+    missing: set[str]
+    since: float
+    notice: float
+    devices: dict[str, list[list[Any]]] = field(default_factory=dict)
+    steps: dict[int, _Step] = field(default_factory=dict)
+    lost: dict[str, str] = field(default_factory=dict)  # tasks that are gone, and the reasons
+    closed: bool = False
+
+
+@dataclass
+class _Step:
+    """A prepared step. variants: its registrations by the shapes of the feeds."""
+
+    number: int
+    request: say.Prepare
+    variants: OrderedDict[Any, _Graph] = field(default_factory=OrderedDict)
+
+
+@dataclass
+class _Graph:
+    """A registered step. waiting: the runs until all workers have registered it."""
+
+    number: int
+    session: _Session
+    divided: Divided | None = None
+    missing: set[str] = field(default_factory=set)
+    waiting: list[tuple[Peer, say.Run]] = field(default_factory=list)
+    running: int = 0
+    evicted: bool = False
+
+    @property
+    def is_ready(self) -> bool:
+        return self.divided is not None and not self.missing
+
+
+@dataclass
+class _Run:
+    """A step that runs. results: of the tasks that have ended."""
+
+    number: int
+    client: Peer
+    request: say.Run
+    graph: _Graph
+    left: set[str]
+    deadline: float | None
+    results: dict[str, Any] = field(default_factory=dict)
+    stats: list[Any] = field(default_factory=list)
+    error: errors.OpError | None = None
+    operation: str = ""
+    details: str = ""
+
+
+class Master:
+    """The machine of the master of one server.
+
+    addresses: of the tasks, by name. shapes_of: the key of a run's registration, from its feeds.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        incarnation: int,
+        addresses: Mapping[str, str],
+        shapes_of: Callable[[Any], Any],
+    ) -> None:
+        self.me = Peer(name, incarnation)
+        self._addresses = dict(addresses)
+        self._shapes_of = shapes_of
+        self._peers: dict[str, Peer] = {}
+        self._sessions: dict[int, _Session] = {}
+        self._graphs: dict[int, _Graph] = {}
+        self._runs: dict[int, _Run] = {}
+        self._resets: dict[int, tuple[Peer, int, set[str]]] = {}
+        self._asked: dict[int, tuple[Any, ...]] = {}  # what the answers of workers are for
+        self._steps = say.step_ids(incarnation)
+        self._numbers = iter(range(1, 1 << 62))
+        self._now = 0.0
+
+    # -- Events ------------------------------------------------------------------------------------
+
+    def received(self, peer: Peer, message: Any, now: float) -> Instructions:
+        """A client or a worker has sent a message."""
+        self._now = now
+        handle = _HANDLERS.get(type(message))
+        return [] if handle is None else handle(self, peer, message)
+
+    def connected(self, peer: Peer, now: float) -> Instructions:
+        """There is a connection to a task."""
+        self._now = now
+        known = self._peers.get(peer.name)
+        if known == peer:
+            return []
+        found: Instructions = [] if known is None else self.lost(known, now, "was restarted")
+        self._peers[peer.name] = peer
+        for session in self._sessions.values():
+            if peer.name in session.missing and session.tasks[peer.name] is None:
+                found += self._open_on(session, peer)
+        return found
+
+    def lost(self, peer: Peer, now: float, why: str = "is gone") -> Instructions:
+        """A process of the cluster, or a client, is gone."""
+        self._now = now
+        if self._peers.get(peer.name) == peer:
+            del self._peers[peer.name]
+        found: Instructions = []
+        for session in list(self._sessions.values()):
+            if session.client == peer:
+                found += self._end(session)
+            elif session.tasks.get(peer.name) == peer:
+                found += self._lose(session, peer, why)
+        for run in list(self._runs.values()):
+            if peer.name in run.left and run.graph.session.tasks.get(peer.name) == peer:
+                run.left.discard(peer.name)
+                found += self._fail(run, _gone(peer.name, why))
+        for number, (_, _, left) in list(self._resets.items()):
+            found += self._reset_answered(number, peer.name) if peer.name in left else []
+        return found
+
+    def extended(self, request: say.ExtendGraph, error: BaseException | None) -> Instructions:
+        """The graph of a session has grown."""
+        session = self._sessions.get(request.session)
+        if session is None:
+            return []
+        answer = say.Done(request.number) if error is None else say.failed(request.number, error)
+        return [do.Send(session.client, answer)]
+
+    def divided(
+        self, number: int, found: Divided | None, error: BaseException | None, now: float
+    ) -> Instructions:
+        """A step was cut into partitions, or could not be."""
+        self._now = now
+        graph = self._graphs.get(number)
+        if graph is None:
+            return []
+        if found is None:
+            assert error is not None
+            return self._refuse_graph(graph, error)
+        graph.divided = found
+        missing = [task for task in found.parts if task in graph.session.lost]
+        if missing:
+            return self._refuse_graph(graph, _restarted(graph.session, missing[0]))
+        graph.missing = set(found.parts)
+        tasks = {task: graph.session.tasks[task] for task in found.parts}
+        incarnations = {task: peer.incarnation for task, peer in tasks.items() if peer is not None}
+        instructions: Instructions = []
+        for task, (about, payload) in found.parts.items():
+            request = self._ask("registered", graph, task)
+            peer = tasks[task]
+            assert peer is not None
+            message = say.RegisterGraph(
+                request, graph.session.number, graph.number, incarnations, about, payload
+            )
+            instructions.append(do.Send(peer, message))
+        return instructions or self._start_waiting(graph)
+
+    def tick(self, now: float) -> Instructions:
+        """Time has passed (see `next_time`)."""
+        self._now = now
+        found: Instructions = []
+        for session in self._sessions.values():
+            if session.missing and now >= session.notice:
+                session.notice = now + _NEXT_NOTICE
+                notice = say.Notice(session.opening.number, self._waits_for(session))
+                found.append(do.Send(session.client, notice))
+        for run in list(self._runs.values()):
+            if run.deadline is not None and now >= run.deadline:
+                found += self._be_late(run)
+        return found
+
+    def next_time(self) -> float | None:
+        """Return when `tick` is to be called next."""
+        times = [s.notice for s in self._sessions.values() if s.missing]
+        times += [r.deadline for r in self._runs.values() if r.deadline is not None]
+        return min(times, default=None)
+
+    # -- Sessions ----------------------------------------------------------------------------------
+
+    def _open(self, peer: Peer, message: say.OpenSession) -> Instructions:
+        number = next(self._numbers)
+        names, isolated = _asked_for(message, self._addresses, self.me.name)
+        tasks: dict[str, Peer | None] = dict.fromkeys(names)
+        notice = self._now + _FIRST_NOTICE
+        session = _Session(number, peer, message, tasks, set(names), self._now, notice)
+        self._sessions[number] = session
+        found: Instructions = []
+        for task in names:
+            known = self._peers.get(task)
+            found += [do.Connect(task)] if known is None else self._open_on(session, known)
+        return found
+
+    def _open_on(self, session: _Session, peer: Peer) -> Instructions:
+        session.tasks[peer.name] = peer
+        request = self._ask("opened", session, peer.name)
+        isolated = _asked_for(session.opening, self._addresses, self.me.name)[1]
+        message = say.OpenWorkerSession(
+            request, session.number, int(isolated), session.opening.process, session.opening.config
+        )
+        return [do.Send(peer, message)]
+
+    def _worker_opened(self, peer: Peer, message: say.WorkerSessionOpened) -> Instructions:
+        what = self._asked.pop(message.number, None)
+        if what is None or what[0] != "opened":
+            return []
+        session: _Session = what[1]
+        if session.closed or session.tasks.get(peer.name) != peer:
+            return []
+        session.missing.discard(peer.name)
+        session.devices[peer.name] = message.devices
+        if session.missing:
+            return []
+        devices = [each for task in session.tasks for each in session.devices[task]]
+        opened = say.SessionOpened(session.opening.number, session.number, devices)
+        return [do.Send(session.client, opened)]
+
+    def _waits_for(self, session: _Session) -> str:
+        """Return whom a session waits for, since when, and what to do."""
+        since = round(self._now - session.since)
+        each = [
+            f"{task} at {self._addresses[task]} ("
+            + ("it does not answer: is it running?" if task not in self._peers else "it is busy")
+            + ")"
+            for task in sorted(session.missing)
+        ]
+        start = "; ".join(
+            f"tf.train.Server(cluster, job_name={spec.job!r}, task_index={spec.task})"
+            for spec in map(DeviceSpec.from_string, sorted(session.missing)[:1])
+        )
+        return (
+            f"the session has been waiting for {', '.join(each)} for {since} s. Start it: {start}. "
+            "A session that does not need it can say so: "
+            'tf.ConfigProto(device_filters=["/job:ps", "/job:worker/task:0"]).'
+        )
+
+    def _lose(self, session: _Session, peer: Peer, why: str) -> Instructions:
+        """A task of a session is gone."""
+        if peer.name in session.missing:  # it went while the session was opened: wait for the next
+            session.tasks[peer.name] = None
+            return [do.Connect(peer.name)]
+        session.lost[peer.name] = why
+        found: Instructions = []
+        for step in session.steps.values():
+            for graph in list(step.variants.values()):
+                if peer.name in graph.missing:
+                    found += self._refuse_graph(graph, _gone(peer.name, why))
+        return found
+
+    def _close(self, peer: Peer, message: say.CloseSession) -> Instructions:
+        session = self._mine(peer, message.session)
+        found = [] if session is None else self._end(session)
+        return [*found, do.Send(peer, say.Done(message.number))]
+
+    def _end(self, session: _Session) -> Instructions:
+        """Drop a session: abort its steps and close it on its workers."""
+        session.closed = True
+        self._sessions.pop(session.number, None)
+        found: Instructions = []
+        for run in [r for r in self._runs.values() if r.graph.session is session]:
+            found += self._fail(run, errors.CancelledError(None, None, "the session was closed"))
+        for step in session.steps.values():
+            for graph in step.variants.values():
+                self._graphs.pop(graph.number, None)
+        for task, worker in session.tasks.items():
+            if worker is not None and task not in session.lost:
+                request = self._ask("closed", session, task)
+                found.append(do.Send(worker, say.CloseWorkerSession(request, session.number)))
+        return found
+
+    def _mine(self, peer: Peer, number: int) -> _Session | None:
+        """Return a session of this client."""
+        session = self._sessions.get(number)
+        return session if session is not None and session.client == peer else None
+
+    def _reset(self, peer: Peer, message: say.ResetContainers) -> Instructions:
+        tasks = _filtered(self._addresses, message.filters, self.me.name)
+        known = [self._peers[task] for task in tasks if task in self._peers]
+        if not known:
+            return [do.Send(peer, say.Done(message.number))]
+        request = self._ask("reset", None, "")
+        self._resets[request] = peer, message.number, {each.name for each in known}
+        inner = message._replace(number=request)
+        return [do.Send(each, inner) for each in known]
+
+    def _reset_answered(self, request: int, task: str) -> Instructions:
+        client, number, left = self._resets[request]
+        left.discard(task)
+        if left:
+            return []
+        del self._resets[request]
+        return [do.Send(client, say.Done(number))]
+
+    # -- Steps -------------------------------------------------------------------------------------
+
+    def _extend(self, peer: Peer, message: say.ExtendGraph) -> Instructions:
+        session = self._mine(peer, message.session)
+        if session is None:
+            return [_no_session(peer, message)]
+        return [do.Extend(session.number, message)]
+
+    def _prepare(self, peer: Peer, message: say.Prepare) -> Instructions:
+        session = self._mine(peer, message.session)
+        if session is None:
+            return [_no_session(peer, message)]
+        number = next(self._numbers)
+        session.steps[number] = _Step(number, message)
+        return [do.Send(peer, say.Prepared(message.number, number))]
+
+    def _run(self, peer: Peer, message: say.Run) -> Instructions:
+        session = self._mine(peer, message.session)
+        step = session and session.steps.get(message.step)
+        if session is None or step is None:
+            return [_no_session(peer, message)]
+        shapes = self._shapes_of(message.tensors)
+        graph = step.variants.get(shapes)
+        if graph is None:
+            return self._new_graph(session, step, shapes, peer, message)
+        step.variants.move_to_end(shapes)
+        if graph.is_ready:
+            return self._start(graph, peer, message)
+        graph.waiting.append((peer, message))
+        return []
+
+    def _new_graph(
+        self, session: _Session, step: _Step, shapes: Any, peer: Peer, message: say.Run
+    ) -> Instructions:
+        found: Instructions = []
+        if len(step.variants) >= _MOST_VARIANTS:
+            found += self._evict(step)
+        graph = _Graph(next(self._numbers), session)
+        self._graphs[graph.number] = step.variants[shapes] = graph
+        graph.waiting.append((peer, message))
+        return [*found, do.Divide(session.number, graph.number, step.request, shapes)]
+
+    def _evict(self, step: _Step) -> Instructions:
+        """Deregister the variant that was not used for longest, unless it runs."""
+        for shapes, graph in step.variants.items():
+            if graph.is_ready and not graph.running:
+                del step.variants[shapes], self._graphs[graph.number]
+                return self._deregister(graph)
+        return []
+
+    def _deregister(self, graph: _Graph) -> Instructions:
+        assert graph.divided is not None
+        session = graph.session
+        return [
+            do.Send(peer, say.DeregisterGraph(0, session.number, graph.number))
+            for task in graph.divided.parts
+            if (peer := session.tasks[task]) is not None and task not in session.lost
+        ]
+
+    def _refuse_graph(self, graph: _Graph, error: BaseException) -> Instructions:
+        """Fail the runs that wait for a graph, and forget it."""
+        self._graphs.pop(graph.number, None)
+        for step in graph.session.steps.values():
+            for shapes in [s for s, g in step.variants.items() if g is graph]:
+                del step.variants[shapes]
+        waiting, graph.waiting = graph.waiting, []
+        return [do.Send(peer, say.failed(run.number, error)) for peer, run in waiting]
+
+    def _start_waiting(self, graph: _Graph) -> Instructions:
+        waiting, graph.waiting = graph.waiting, []
+        return [each for peer, run in waiting for each in self._start(graph, peer, run)]
+
+    def _start(self, graph: _Graph, peer: Peer, request: say.Run) -> Instructions:
+        """Send the parts of a step to the workers that take part."""
+        divided, session = graph.divided, graph.session
+        assert divided is not None
+        for task in divided.parts if session.lost else ():
+            if task in session.lost:
+                return [do.Send(peer, say.failed(request.number, _restarted(session, task)))]
+        number = next(self._steps)
+        deadline = self._now + request.timeout / 1e3 if request.timeout else None
+        run = _Run(number, peer, request, graph, set(divided.parts), deadline)
+        if not divided.parts:
+            return self._finish(run)
+        self._runs[number] = run
+        graph.running += 1
+        tensors = request.tensors
+        return [
+            do.Send(
+                session.tasks[task],  # type: ignore[arg-type]
+                say.RunGraph(
+                    number,
+                    session.number,
+                    graph.number,
+                    request.traced,
+                    tuple([tensors[i] for i in divided.feeds[task]]),
+                ),
+            )
+            for task in divided.parts
+        ]
+
+    def _step_done(self, peer: Peer, message: say.StepDone) -> Instructions:
+        run = self._runs.get(message.number)
+        if run is None or peer.name not in run.left or self._is_old(run, peer):
+            return []
+        run.left.discard(peer.name)
+        tensors = message.tensors
+        if message.traced:
+            tensors, stats = tensors[:-1], tensors[-1]
+            run.stats.append(stats)
+        run.results[peer.name] = tensors
+        return [] if run.left else self._finish(run)
+
+    def _step_failed(self, peer: Peer, message: say.StepFailed) -> Instructions:
+        run = self._runs.get(message.number)
+        if run is None or peer.name not in run.left or self._is_old(run, peer):
+            return []
+        run.left.discard(peer.name)
+        return self._fail(run, say.error_of(message), message.operation, message.details)
+
+    def _is_old(self, run: _Run, peer: Peer) -> bool:
+        """Return whether a message comes from a process that is not part of the step."""
+        return run.graph.session.tasks.get(peer.name) != peer
+
+    def _fail(
+        self, run: _Run, error: errors.OpError, operation: str = "", details: str = ""
+    ) -> Instructions:
+        """Record the first error of a step, and abort the other parts."""
+        found: Instructions = []
+        if run.error is None:
+            run.error, run.operation, run.details = error, operation, details
+            run.deadline = self._now + _GRACE
+            abort = say.AbortStep(run.number, errors.CANCELLED, f"the step failed: {error.message}")
+            for task in run.left:
+                peer = run.graph.session.tasks[task]
+                if peer is not None and task not in run.graph.session.lost:
+                    found.append(do.Send(peer, abort))
+        return found if run.left else [*found, *self._finish(run)]
+
+    def _be_late(self, run: _Run) -> Instructions:
+        if run.error is not None:
+            return self._finish(run)  # the grace period is over
+        names = ", ".join(sorted(run.left))
+        message = f"Timed out waiting for notification: {names} had not finished the step"
+        return self._fail(run, errors.DeadlineExceededError(None, None, message))
+
+    def _finish(self, run: _Run) -> Instructions:
+        """Answer the client."""
+        if self._runs.pop(run.number, None) is not None:
+            run.graph.running -= 1
+        number = run.request.number
+        if run.error is not None:
+            code, text = run.error.error_code, run.error.message
+            answer: Any = say.Failed(number, code, text, run.operation, run.details)
+        else:
+            assert run.graph.divided is not None
+            fetches = tuple([run.results[task][i] for task, i in run.graph.divided.sources])
+            answer = say.Ran(number, len(run.stats), (*fetches, *run.stats))
+        return [do.Send(run.client, answer)]
+
+    def _cancel(self, peer: Peer, message: say.CancelRun) -> Instructions:
+        found: Instructions = []
+        for run in list(self._runs.values()):
+            if run.client == peer and run.request.number == message.run:
+                stopped = errors.CancelledError(None, None, "the run was cancelled")
+                found += self._fail(run, stopped)
+        return found
+
+    # -- Answers of workers ------------------------------------------------------------------------
+
+    def _ask(self, what: str, subject: Any, task: str) -> int:
+        """Return the number of a request whose answer is for `subject`."""
+        number = next(self._numbers)
+        if what != "reset":
+            self._asked[number] = what, subject, task
+        return number
+
+    def _answered(self, peer: Peer, message: say.Done) -> Instructions:
+        if message.number in self._resets:
+            return self._reset_answered(message.number, peer.name)
+        what = self._asked.pop(message.number, None)
+        if what is None or what[0] != "registered":
+            return []
+        graph: _Graph = what[1]
+        graph.missing.discard(peer.name)
+        return self._start_waiting(graph) if graph.is_ready else []
+
+    def _refused(self, peer: Peer, message: say.Failed) -> Instructions:
+        what = self._asked.pop(message.number, None)
+        if what is None:
+            return []
+        error = say.error_of(message)
+        if what[0] == "registered":
+            return self._refuse_graph(what[1], error)
+        if what[0] == "opened":
+            session: _Session = what[1]
+            answer = do.Send(session.client, say.failed(session.opening.number, error))
+            return [answer, *self._end(session)]
+        return []
+
+
+def _asked_for(
+    message: say.OpenSession, addresses: Mapping[str, str], own: str
+) -> tuple[list[str], bool]:
+    """Return the tasks of a session, the master's own first, and whether its state is isolated."""
+    from headrace._src.core.proto import ConfigProto
+
+    config = ConfigProto.FromString(message.config)
+    return _filtered(addresses, list(config.device_filters), own), config.isolate_session_state
+
+
+def _filtered(addresses: Mapping[str, str], filters: list[str], own: str) -> list[str]:
+    """Return the tasks that filters of devices name, and the master's own one."""
+    specs = [DeviceSpec.from_string(each) for each in filters]
+    found = [own]
+    for task in addresses:
+        spec = DeviceSpec.from_string(task)
+        wanted = any(
+            (f.job is None or f.job == spec.job) and (f.task is None or f.task == spec.task)
+            for f in specs
+        )
+        if task != own and (wanted or not specs):
+            found.append(task)
+    return found
+
+
+def _no_session(peer: Peer, message: Any) -> do.Send:
+    text = f"there is no session {message.session} here: the server may have been restarted"
+    return do.Send(peer, say.Failed(message.number, errors.ABORTED, text))
+
+
+def _gone(task: str, why: str) -> errors.OpError:
+    return errors.UnavailableError(None, None, f"{task} {why}")
+
+
+def _restarted(session: _Session, task: str) -> errors.OpError:
+    why = session.lost[task]
+    return errors.AbortedError(None, None, f"{task} {why} since the session began: make a new one")
+
+
+_HANDLERS: dict[type[Any], Any] = {
+    say.OpenSession: Master._open,
+    say.WorkerSessionOpened: Master._worker_opened,
+    say.CloseSession: Master._close,
+    say.ExtendGraph: Master._extend,
+    say.Prepare: Master._prepare,
+    say.Run: Master._run,
+    say.CancelRun: Master._cancel,
+    say.ResetContainers: Master._reset,
+    say.StepDone: Master._step_done,
+    say.StepFailed: Master._step_failed,
+    say.Done: Master._answered,
+    say.Failed: Master._refused,
+}
