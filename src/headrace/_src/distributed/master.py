@@ -1,6 +1,6 @@
-"""The master: opens sessions on the tasks of a cluster, registers the partitions of their steps with
-the workers, and runs the steps. In: events (messages of clients and workers, connections, work that
-has ended, the time). Out: instructions for the driver. It does no I/O.
+"""The master: opens sessions on the tasks of a cluster, registers the partitions of steps with the
+workers, and runs the steps. In: events (messages of clients and workers, connections, work that has
+ended, the time). Out: instructions for the driver. It does no I/O.
 
 A session waits for the tasks that its device filters name, and tells its client for whom. A step is
 divided and registered once for each combination of feed shapes, of which the latest 8 are kept. A
@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 from headrace._src.core import errors
 from headrace._src.core.device_names import DeviceSpec
+from headrace._src.core.proto import ConfigProto
 from headrace._src.distributed import instructions as do
 from headrace._src.distributed import messages as say
 from headrace._src.distributed.instructions import Peer
@@ -233,7 +234,7 @@ class Master:
 
     def _open(self, peer: Peer, message: say.OpenSession) -> Instructions:
         number = next(self._numbers)
-        names, isolated = _asked_for(message, self._addresses, self.me.name)
+        names, _ = _asked_for(message, self._addresses, self.me.name)
         tasks: dict[str, Peer | None] = dict.fromkeys(names)
         notice = self._now + _FIRST_NOTICE
         session = _Session(number, peer, message, tasks, set(names), self._now, notice)
@@ -549,8 +550,6 @@ def _asked_for(
     message: say.OpenSession, addresses: Mapping[str, str], own: str
 ) -> tuple[list[str], bool]:
     """Return the tasks of a session, the master's own first, and whether its state is isolated."""
-    from headrace._src.core.proto import ConfigProto
-
     config = ConfigProto.FromString(message.config)
     return _filtered(addresses, list(config.device_filters), own), config.isolate_session_state
 

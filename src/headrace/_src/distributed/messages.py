@@ -84,7 +84,7 @@ class Notice(NamedTuple):
     text: str
 
 
-# -- From a client to its master, and back ----------------------------------------------------------
+# -- From a client to its master, and back ---------------------------------------------------------
 
 
 class OpenSession(NamedTuple):
@@ -106,21 +106,25 @@ class SessionOpened(NamedTuple):
 
 
 class ExtendGraph(NamedTuple):
-    """Add the nodes and functions of a GraphDef to the session's graph."""
+    """Add the nodes and functions of a GraphDef to the session's graph. `anew`: they replace it."""
 
     number: int
     session: int
+    anew: int
     graph: bytes
 
 
 class Prepare(NamedTuple):
-    """Make a step of fetches, targets and feeds, all by name. The answer is Prepared."""
+    """Make a step of fetches, targets and feeds, all by name. `mixed`: its contractions compute in
+    bfloat16. The answer is Prepared.
+    """
 
     number: int
     session: int
     fetches: list[str]
     targets: list[str]
     feeds: list[str]
+    mixed: int
 
 
 class Prepared(NamedTuple):
@@ -189,7 +193,7 @@ class ResetContainers(NamedTuple):
     filters: list[str]
 
 
-# -- From a master to its workers, and back ---------------------------------------------------------
+# -- From a master to its workers, and back --------------------------------------------------------
 
 
 class OpenWorkerSession(NamedTuple):
@@ -271,7 +275,7 @@ class AbortStep(NamedTuple):
     message: str
 
 
-# -- Between workers --------------------------------------------------------------------------------
+# -- Between workers -------------------------------------------------------------------------------
 
 
 class Tensor(NamedTuple):
@@ -366,11 +370,11 @@ def _from_json(form: type[Any], number: int, values: Any, tensors: Tensors) -> A
 def _check(form: type[Any], name: str, value: Any) -> None:
     """Raise Malformed if a field has another type than declared."""
     hint = _HINTS[form][name]
-    wanted = getattr(hint, "__origin__", hint)
-    good = isinstance(value, wanted) and not (wanted is int and isinstance(value, bool))
+    wanted: Any = getattr(hint, "__origin__", hint)
+    good: Any = isinstance(value, wanted) and not (wanted is int and isinstance(value, bool))
     if good and hint == list[str]:
         good = all(isinstance(each, str) for each in value)
-    if good and hint == dict[str, int]:
+    elif good and hint == dict[str, int]:
         good = all(isinstance(each, int) for each in value.values())
     if not good:
         raise Malformed(f"{name} of a {form.__name__} is {value!r}")
@@ -397,7 +401,7 @@ def error_of(message: Any, operation: Any = None) -> errors.OpError:
 
 def _error(code: int, text: str, operation: Any) -> errors.OpError:
     try:
-        form = errors.exception_type_from_error_code(code)
+        form: Any = errors.exception_type_from_error_code(code)
     except KeyError:
         form = errors.UnknownError
     return form(None, operation, text)

@@ -32,14 +32,21 @@ __all__ = ["Asked", "asked", "check_run", "options", "options_for"]
 _MIXED = {1: True, 2: False, 3: True}  # RewriterConfig.Toggle: ON, OFF, AGGRESSIVE
 
 
-def options(config: Any) -> Options:
-    """Return the pipeline options for a ConfigProto (or None)."""
+def options(config: Any, remote: bool = False) -> Options:
+    """Return the pipeline options for a ConfigProto (or None). `remote`: for a session of a
+    cluster, whose devices belong to other processes.
+    """
     if config is None:
         return Options((*local_devices(), *devices_on_request()))
     if not hasattr(config, "allow_soft_placement"):
         raise TypeError(f"config must be a tf.ConfigProto, but got {type(config)}")
-    if config.HasField("cluster_def"):
-        raise UnimplementedError(None, None, "ConfigProto.cluster_def: no sessions of a cluster")
+    if config.HasField("cluster_def") and not remote:
+        raise InvalidArgumentError(
+            None,
+            None,
+            "ConfigProto.cluster_def is for sessions of a cluster, and this one has no target: use "
+            "tf.Session(server.target, config=config)",
+        )
     if config.intra_op_parallelism_threads < 0:
         raise InvalidArgumentError(
             None,

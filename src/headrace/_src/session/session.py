@@ -58,7 +58,7 @@ class _Plan:
 
     def __init__(
         self,
-        variants: Variants,
+        variants: Any,  # Variants, or a step at a master
         feeds: tuple[Tensor, ...],
         direct: bool,
         fetches: FetchPlan,
@@ -79,7 +79,7 @@ class BaseSession:
     """The common base of all sessions; see Session."""
 
     def __init__(self, target: str = "", graph: Graph | None = None, config: Any = None) -> None:
-        _check_target(target)
+        target = _checked_target(target)
         register_xla()
         load_plugins()
         if graph is not None and not isinstance(graph, Graph):
@@ -92,7 +92,8 @@ class BaseSession:
             )
         if config is None:
             config = default_config()
-        self._options = configuration.options(config)
+        self._target = target
+        self._options = configuration.options(config, remote=bool(target))
         self._asked = asked = configuration.asked(config)
         # Whether every run may have a deadline or measure its costs.
         self._watched = bool(asked.timeout or asked.cost_every)
@@ -106,6 +107,12 @@ class BaseSession:
         self._partial: dict[str, PartialRun] = {}
         self._closed = False
         self._closed_at: Sequence[source.StackFrame] = ()
+        # The session at a master, if the target names one: it places and runs the steps.
+        self._remote: Any = None
+        if target:
+            from headrace._src.distributed.client import Master  # only sessions of a cluster
+
+            self._remote = Master(target, config)
 
     @property
     def graph(self) -> Graph:
@@ -117,10 +124,12 @@ class BaseSession:
 
     @property
     def sess_str(self) -> str:
-        return ""
+        return self._target
 
     def list_devices(self) -> list[tracing.DeviceAttributes]:
         """Return the devices that operations of this session may be placed on."""
+        if self._remote is not None:
+            return [tracing.DeviceAttributes(*each) for each in self._remote.devices]
         shown = [
             d for d in self._options.devices if not d.on_request or d.type in self._asked.types
         ]
@@ -131,6 +140,9 @@ class BaseSession:
 
         Steps of other threads are cancelled if they are blocked or loop; the rest end normally.
         """
+        if self._remote is not None and not self._closed:
+            self._closed = True
+            self._remote.close()
         self._closed = True
         self._closed_at = source.capture()
         self._resources.close(errors.CancelledError(None, None, "the session was closed"))
@@ -233,7 +245,11 @@ class BaseSession:
                 self._plans[key] = plan
         return plan
 
-    def _prepare(self, wanted: FetchPlan, feeds: tuple[Tensor, ...]) -> Variants:
+    def _prepare(self, wanted: FetchPlan, feeds: tuple[Tensor, ...]) -> Any:
+        if self._remote is not None:
+            mixed = bool(self._options_for_graph().mixed)
+            tensors, targets = wanted.tensors, wanted.targets
+            return self._remote.prepare(self._graph, tensors, targets, feeds, mixed)
         options = replace(self._options_for_graph(), placement=self._placement)
         watch = watch_step(wanted.tensors, wanted.targets, feeds, options)
         if watch is not None:
@@ -258,6 +274,8 @@ class BaseSession:
 
     def _check_placement(self) -> None:
         """Raise if an operation of the graph has no device, even if the step does not run it."""
+        if self._remote is not None:
+            return  # the master places the graph
         with self._lock:
             placed = self._placement.extend()
         if placed and self._asked.log_placement:
@@ -323,6 +341,8 @@ class BaseSession:
         if options is not None:
             timeout = options.timeout_in_ms or timeout
         plan.runs += 1
+        if self._remote is not None:
+            return self._run_remotely(plan, values, timeout or 0, options, metadata)
         recorder = tracing.recorder(options, metadata, self._asked.measures(plan.runs))
         executable = plan.variants.choose(values)
         # The deadline starts here: the time to compile the step does not count.
@@ -332,6 +352,16 @@ class BaseSession:
         except ShapesChanged:
             executable = plan.variants.despecialise()
         return self._observed(executable, values, deadline, recorder)
+
+    def _run_remotely(
+        self, plan: _Plan, values: list[Any], timeout: int, options: Any, metadata: Any
+    ) -> list[Any]:
+        """Run a step at the master, and collect what the workers have recorded."""
+        traced = metadata is not None and options is not None and options.trace_level > 0
+        results, recorded = plan.variants.run_with(values, timeout, traced)
+        if metadata is not None:
+            tracing.collect(metadata, recorded)
+        return results
 
     def _observed(
         self,
@@ -424,15 +454,20 @@ class BaseSession:
 
     @staticmethod
     def reset(target: str, containers: Sequence[str] | None = None, config: Any = None) -> None:
-        """Drop the state in named containers of this process (in all of them by default).
-
-        `config` is ignored: it is for targets other than this process, and those are refused.
+        """Drop the state in named containers (in all of them by default): of this process, or of
+        the tasks that a target's cluster has and `config`'s device filters name.
         """
-        _check_target(target)
+        target = _checked_target(target)
         load_plugins()
         if isinstance(containers, str):
             raise TypeError("containers must be a list of names")
-        reset_containers(containers)
+        if target:
+            from headrace._src.distributed.client import Master  # only sessions of a cluster
+
+            filters = [] if config is None else list(config.device_filters)
+            Master.reset(target, containers or (), filters)
+        else:
+            reset_containers(containers)
 
 
 def _signature(wanted: FetchPlan, feeds: Sequence[Tensor]) -> Signature:
@@ -454,21 +489,19 @@ def _is_element(part: Any) -> bool:
     return isinstance(part, Tensor | Operation | Variable | str)
 
 
-def _check_target(target: Any) -> None:
+def _checked_target(target: Any) -> str:
+    """Return the target of a session: "" for this process, or that of a server."""
     if not isinstance(target, str | bytes):
         raise TypeError(f"target must be a string, but got {type(target)}")
     target = target if isinstance(target, str) else target.decode()
-    if target.startswith("grpc://"):
-        raise errors.UnimplementedError(
-            None, None, f"sessions of other processes are not available: target {target!r}"
-        )
-    if target:
+    if target and not target.startswith("grpc://"):
         raise errors.NotFoundError(
             None,
             None,
             f'No session factory registered for the given session options: {{target: "{target}"}} '
-            "Registered factories are {DIRECT_SESSION}.",
+            "Registered factories are {DIRECT_SESSION, GRPC_SESSION}.",
         )
+    return target
 
 
 @export("Session")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from headrace._src.core import proto
     from headrace._src.graph.graph import Graph
 
-__all__ = ["DeviceAttributes", "TraceRecorder", "listed", "log_graph", "log_placement", "recorder"]
+__all__ = ["DeviceAttributes", "TraceRecorder", "collect", "listed", "log_graph", "log_placement", "recorder"]
 
 _TENSORFLOWS_CPU = 1 << 28  # the memory limit that TensorFlow states for every CPU
 
@@ -67,6 +67,13 @@ def log_graph(placement: Placement, operations: Sequence[Operation]) -> None:
 
 def _log(op: Operation | Node, device: str) -> None:
     print(f"{op.name}: ({op.type}): {device}", file=sys.stderr)
+
+
+def collect(metadata: proto.RunMetadata, recorded: Sequence[Any]) -> None:
+    """Fill a RunMetadata with the StepStats of the tasks that ran a step, as serialized."""
+    metadata.Clear()
+    for stats in recorded:
+        metadata.step_stats.MergeFromString(stats.tobytes())
 
 
 def recorder(options: Any, metadata: Any, costs: bool) -> TraceRecorder | None:
