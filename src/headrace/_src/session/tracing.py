@@ -20,7 +20,15 @@ if TYPE_CHECKING:
     from headrace._src.core import proto
     from headrace._src.graph.graph import Graph
 
-__all__ = ["DeviceAttributes", "TraceRecorder", "collect", "listed", "log_graph", "log_placement", "recorder"]
+__all__ = [
+    "DeviceAttributes",
+    "TraceRecorder",
+    "collect",
+    "listed",
+    "log_graph",
+    "log_placement",
+    "recorder",
+]
 
 _TENSORFLOWS_CPU = 1 << 28  # the memory limit that TensorFlow states for every CPU
 
