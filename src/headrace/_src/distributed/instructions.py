@@ -91,10 +91,11 @@ class Start(NamedTuple):
 
 
 class CancelStep(NamedTuple):
-    """Stop a step with an error; its end is still reported as `ended`."""
+    """Stop a step with an error; its end is still reported as `ended`. `gentle`: see AbortStep."""
 
     step: int
     error: BaseException
+    gentle: bool = False
 
 
 class Deliver(NamedTuple):

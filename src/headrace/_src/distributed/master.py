@@ -92,7 +92,9 @@ class _Graph:
 
 @dataclass
 class _Run:
-    """A step that runs. results: of the tasks that have ended."""
+    """A step that runs. results: of the tasks that have ended. stopped: why it was cancelled, as
+    long as no part has failed; error: the first failure.
+    """
 
     number: int
     client: Peer
@@ -102,6 +104,7 @@ class _Run:
     deadline: float | None
     results: dict[str, Any] = field(default_factory=dict)
     stats: list[Any] = field(default_factory=list)
+    stopped: errors.OpError | None = None
     error: errors.OpError | None = None
     operation: str = ""
     details: str = ""
@@ -475,21 +478,33 @@ class Master:
         """Record the first error of a step, and abort the other parts."""
         found: Instructions = []
         if run.error is None:
-            run.error, run.operation, run.details = error, operation, details
+            run.error, run.operation, run.details = run.stopped or error, operation, details
             run.deadline = self._now + _GRACE
-            abort = say.AbortStep(run.number, errors.CANCELLED, f"the step failed: {error.message}")
-            for task in run.left:
-                peer = run.graph.session.tasks[task]
-                if peer is not None and task not in run.graph.session.lost:
-                    found.append(do.Send(peer, abort))
+            found += self._abort(run, f"the step failed: {error.message}", errors.CANCELLED)
         return found if run.left else [*found, *self._finish(run)]
+
+    def _stop(self, run: _Run, error: errors.OpError) -> Instructions:
+        """Cancel a step of which nothing has failed."""
+        if run.error is not None or run.stopped is not None:
+            return []
+        run.stopped = error
+        run.deadline = self._now + _GRACE
+        return self._abort(run, error.message, error.error_code, gentle=True)
+
+    def _abort(self, run: _Run, reason: str, code: int, gentle: bool = False) -> Instructions:
+        session = run.graph.session
+        abort = say.AbortStep(run.number, code, reason, int(gentle))
+        peers = [session.tasks[task] for task in sorted(run.left) if task not in session.lost]
+        return [do.Send(peer, abort) for peer in peers if peer is not None]
 
     def _be_late(self, run: _Run) -> Instructions:
         if run.error is not None:
             return self._finish(run)  # the grace period is over
+        if run.stopped is not None:
+            return self._fail(run, run.stopped)
         names = ", ".join(sorted(run.left))
         message = f"Timed out waiting for notification: {names} had not finished the step"
-        return self._fail(run, errors.DeadlineExceededError(None, None, message))
+        return self._stop(run, errors.DeadlineExceededError(None, None, message))
 
     def _finish(self, run: _Run) -> Instructions:
         """Answer the client."""
@@ -509,8 +524,7 @@ class Master:
         found: Instructions = []
         for run in list(self._runs.values()):
             if run.client == peer and run.request.number == message.run:
-                stopped = errors.CancelledError(None, None, "the run was cancelled")
-                found += self._fail(run, stopped)
+                found += self._stop(run, errors.CancelledError(None, None, "the run was cancelled"))
         return found
 
     # -- Answers of workers ------------------------------------------------------------------------

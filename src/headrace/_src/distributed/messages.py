@@ -268,11 +268,14 @@ class StepFailed(NamedTuple):
 
 
 class AbortStep(NamedTuple):
-    """Stop a step. The answer is still StepDone or StepFailed."""
+    """Stop a step. The answer is still StepDone or StepFailed. `gentle`: no part has failed yet, so
+    elements that were taken from queues must reach their receivers (see runtime.served).
+    """
 
     number: int
     code: int
     message: str
+    gentle: int
 
 
 # -- Between workers -------------------------------------------------------------------------------

@@ -52,12 +52,13 @@ class _Graph:
 
 @dataclass
 class _Step:
-    """A step that was started. error: the reason for which it was cancelled."""
+    """A step that was started. error: the reason for which it was cancelled; gentle: how."""
 
     number: int
     session: Key
     graph: _Graph
     error: BaseException | None = None
+    gentle: bool = False
 
 
 class Worker:
@@ -123,13 +124,12 @@ class Worker:
         step = self._steps.pop(number)
         self._remember(number)
         master = step.session[0]
-        if error is None:
+        if error is None:  # even if it was cancelled: then it ended before that reached it
             traced = stats is not None
             tensors = (*fetches, stats) if traced else tuple(fetches)
             answer: Any = say.StepDone(number, int(traced), tensors)
         else:
-            cause = error if step.error is None else step.error
-            answer = say.failed(number, cause, say.StepFailed)
+            answer = say.failed(number, step.error or error, say.StepFailed)
         found: Instructions = [do.Send(master, answer)]
         session = self._sessions.get(step.session)
         if session is not None:
@@ -242,7 +242,7 @@ class Worker:
     def _abort(self, peer: Peer, message: say.AbortStep) -> Instructions:
         step = self._steps.get(message.number)
         if step is not None and step.session[0] == peer:
-            return self._cancel(step, say.error_of(message))
+            return self._cancel(step, say.error_of(message), bool(message.gentle))
         for session in self._sessions.values():
             kept = deque(each for each in session.waiting if each[0] != message.number)
             if session.key[0] == peer and len(kept) < len(session.waiting):
@@ -252,11 +252,13 @@ class Worker:
                 return [do.Send(peer, answer)]
         return []
 
-    def _cancel(self, step: _Step, error: BaseException) -> Instructions:
-        if step.error is not None:
+    def _cancel(self, step: _Step, error: BaseException, gentle: bool = False) -> Instructions:
+        """Cancel a step, once gently and once not."""
+        if step.error is not None and (gentle or not step.gentle):
             return []
-        step.error = error
-        return [do.CancelStep(step.number, error)]
+        step.error = step.error or error
+        step.gentle = gentle
+        return [do.CancelStep(step.number, error, gentle)]
 
     def _cancel_all(self, session: _Session, error: BaseException) -> Instructions:
         steps = [s for s in self._steps.values() if s.session == session.key]
