@@ -220,7 +220,7 @@ class Master:
         for session in self._sessions.values():
             if session.missing and now >= session.notice:
                 session.notice = now + _NEXT_NOTICE
-                notice = say.Notice(session.opening.number, self._waits_for(session))
+                notice = say.Notice(0, self._waits_for(session))
                 found.append(do.Send(session.client, notice))
         for run in list(self._runs.values()):
             if run.deadline is not None and now >= run.deadline:

@@ -28,6 +28,7 @@ __all__ = [
     "Done",
     "ExtendGraph",
     "Failed",
+    "Fenced",
     "Goodbye",
     "Notice",
     "OpenSession",
@@ -77,8 +78,15 @@ class Failed(NamedTuple):
     details: str = ""
 
 
+class Fenced(NamedTuple):
+    """The receiver was replaced by a newer process of its task, and has to end."""
+
+    number: int
+    reason: str
+
+
 class Notice(NamedTuple):
-    """What a request waits for, for the user to read. Any number of them come before the answer."""
+    """What a request waits for, for the user to read. Its number is 0: it is no answer."""
 
     number: int
     text: str
@@ -294,8 +302,8 @@ class Tensor(NamedTuple):
 
 
 _KINDS: list[type[Any]] = [
-    *(Goodbye, Done, Failed, Notice, OpenSession, SessionOpened, ExtendGraph, Prepare, Prepared),
-    *(Run, PartialRun, Ran, CancelRun, CloseSession, ResetContainers, OpenWorkerSession),
+    *(Goodbye, Done, Failed, Fenced, Notice, OpenSession, SessionOpened, ExtendGraph, Prepare),
+    *(Prepared, Run, PartialRun, Ran, CancelRun, CloseSession, ResetContainers, OpenWorkerSession),
     *(WorkerSessionOpened, CloseWorkerSession, RegisterGraph, DeregisterGraph, RunGraph, StepDone),
     *(StepFailed, AbortStep, Tensor),
 ]

@@ -1,0 +1,165 @@
+"""Divide steps among tasks. In: a client's graph as it grows, and the names of a step's fetches,
+targets and feeds. Out: what each task has to run.
+
+The master has a copy of the client's graph. It places the copy on the devices of all tasks, and runs
+the pipeline on whole steps as far as the cut. Nothing is compiled here: each worker does that for
+its own processor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from headrace._src.core.errors import InvalidArgumentError
+from headrace._src.core.proto import GraphDef
+from headrace._src.devices.device import Device
+from headrace._src.distributed import messages as say
+from headrace._src.distributed.cluster_spec import task_of
+from headrace._src.distributed.master import Divided
+from headrace._src.graph.dataflow import Dataflow
+from headrace._src.graph.flow_def import encode_flow
+from headrace._src.graph.graph import Graph
+from headrace._src.graph.import_graph import extend_graph
+from headrace._src.graph.partition import Partitions
+from headrace._src.graph.structured import Unraisable
+from headrace._src.ops.base.transfers import is_recv, is_send
+from headrace._src.pipeline import Options, divide, optimise, prepare
+from headrace._src.place.constraints import Placement
+from headrace._src.server.registration import pack
+
+__all__ = ["MirroredGraph", "RemoteDevice", "shapes_of"]
+
+_UNSHAPED = frozenset({"resource", "variant"})
+
+
+class RemoteDevice(Device):
+    """A device of another task, as the master knows it."""
+
+    def __init__(self, name: str, kind: str, limit: int, incarnation: int) -> None:
+        super().__init__(name)
+        self.type = kind
+        self.memory_limit = limit
+        self.incarnation = incarnation
+
+
+def shapes_of(tensors: Sequence[Any]) -> tuple[Any, ...]:
+    """Return what distinguishes the variants of a step: the shapes of its feeds."""
+    return tuple([np.shape(value) for value in tensors])
+
+
+class MirroredGraph:
+    """A session's copy of its client's graph, and the placement of its operations."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._graph = Graph()
+        self._placement = self._new_placement()
+        self._steps: dict[int, Dataflow] = {}
+        self._changes_shapes = False
+
+    def _new_placement(self) -> Placement:
+        return Placement(self._graph, self._options.devices, self._options.soft_placement)
+
+    def extend(self, request: say.ExtendGraph) -> None:
+        """Add what the client has added."""
+        if request.anew:
+            self._graph = Graph()
+            self._placement = self._new_placement()
+            self._steps.clear()
+        message = GraphDef()
+        try:
+            message.ParseFromString(request.graph)
+            extend_graph(self._graph, message)
+        except Exception as error:
+            raise InvalidArgumentError(None, None, f"the client's graph: {error}") from error
+        self._changes_shapes |= any(map(_may_change_shape, message.node))
+
+    def divide(self, request: say.Prepare, shapes: Sequence[Any]) -> Divided:
+        """Return a step in parts for each task. The devices of operations are settled, even of
+        those that the step does not need.
+        """
+        self._placement.extend()
+        mixed = True if request.mixed else self._options.mixed
+        options = replace(self._options, placement=self._placement, mixed=mixed)
+        step = self._steps.get(request.number)
+        if step is None:
+            step = prepare(
+                [self._graph.get_tensor_by_name(name) for name in request.fetches],
+                [self._graph.get_operation_by_name(name) for name in request.targets],
+                [self._graph.get_tensor_by_name(name) for name in request.feeds],
+                options,
+            )
+            self._placement.pin(step)
+            self._steps[request.number] = step
+        return _by_task(divide(*self._optimised(step, shapes, options)))
+
+    def _optimised(
+        self, step: Dataflow, shapes: Sequence[Any], options: Options
+    ) -> tuple[Dataflow, Options, bool]:
+        """Return the step to cut, and whether it is specialised. One whose variables may get other
+        shapes is not: a worker could notice that only when others have begun.
+        """
+        known = [
+            None if feed.tensor.dtype.base_dtype.name in _UNSHAPED else shape
+            for feed, shape in zip(step.feeds, shapes, strict=True)
+        ]
+        if options.specialisations and not options.check_numerics and not self._changes_shapes:
+            try:
+                return optimise(step, known, options), options, True
+            except Unraisable:
+                return step, options, False
+        return step, options, False
+
+
+def _may_change_shape(node: Any) -> bool:
+    """Return whether a node may give a variable another shape than it was declared with."""
+    return "validate_shape" in node.attr and not node.attr["validate_shape"].b
+
+
+def _by_task(parts: Partitions) -> Divided:
+    """Return the partitions of each task, packed for the way."""
+    position = {feed: i for i, feed in enumerate(parts.feeds)}
+    tasks: dict[str, list[int]] = {}
+    for number, part in enumerate(parts.parts):
+        tasks.setdefault(task_of(part.device), []).append(number)
+    edges = _edges(parts)
+    found: dict[str, tuple[dict[str, Any], bytes]] = {}
+    feeds: dict[str, tuple[int, ...]] = {}
+    place: dict[tuple[int, int], tuple[str, int]] = {}
+    for task, numbers in tasks.items():
+        flows = [parts.parts[number].flow for number in numbers]
+        wanted = sorted({position[feed] for flow in flows for feed in flow.feeds})
+        feeds[task] = tuple(wanted)
+        sources = []
+        for part, number in enumerate(numbers):
+            for fetch in range(len(flows[part].fetches)):
+                place[number, fetch] = task, len(sources)
+                sources.append([part, fetch])
+        about = {
+            "devices": [parts.parts[number].device for number in numbers],
+            "feeds": [[wanted.index(position[feed]) for feed in flow.feeds] for flow in flows],
+            "sources": sources,
+            "edges": [edge for edge in edges if task in (task_of(edge[1]), task_of(edge[2]))],
+        }
+        found[task] = about, pack([encode_flow(flow).SerializeToString() for flow in flows])
+    return Divided(found, feeds, tuple(place[source] for source in parts.sources))
+
+
+def _edges(parts: Partitions) -> list[list[Any]]:
+    """Return the edges between tasks: a number, the sender's and the receiver's device, and the
+    name of the tensor.
+    """
+    found: dict[tuple[str, str, str], None] = {}
+    for part in parts.parts:
+        for node in part.flow.nodes:
+            if is_send(node) or is_recv(node):
+                sender, receiver = node.attrs["send_device"], node.attrs["recv_device"]
+                if task_of(sender) != task_of(receiver):
+                    found[sender, receiver, node.attrs["tensor_name"]] = None
+    return [[number, *edge] for number, edge in enumerate(sorted(found))]
+
+

@@ -1,0 +1,303 @@
+"""What a worker keeps: its devices, the state of its sessions, the executables of registered graphs,
+and the steps that run.
+
+A graph is interpreted when it first runs and compiled when it comes back, as in a session of one
+process (pipeline.tiers). A brief step runs in the loop's thread, where its frames arrive; another
+one runs in a thread of the pool.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import replace
+from typing import Any, Protocol
+
+
+from headrace._src.core import errors
+from headrace._src.core.locks import Lock
+from headrace._src.core.proto import ConfigProto, GraphDef
+from headrace._src.devices import workers
+from headrace._src.devices.device import task_devices
+from headrace._src.devices.rendezvous import Key, RemoteRendezvous
+from headrace._src.devices.resources import Resources
+from headrace._src.distributed import messages as say
+from headrace._src.distributed.cluster_spec import task_of
+from headrace._src.distributed.instructions import Peer
+from headrace._src.graph.control_roles import DEAD
+from headrace._src.graph.dataflow import Dataflow
+from headrace._src.graph.flow_def import decode_flow
+from headrace._src.graph.graph import Graph
+from headrace._src.pipeline import Options, compile_at, finish_partitions
+from headrace._src.runtime import PartitionedExecutable
+from headrace._src.runtime.served import ServedStep, brief
+from headrace._src.server.registration import unpack
+from headrace._src.session import configuration
+from headrace._src.session.function_runs import FunctionRuns
+from headrace._src.session.tracing import TraceRecorder, listed
+
+__all__ = ["Host", "Running", "WorkerState"]
+
+
+class Host(Protocol):
+    """The task that a worker's state belongs to."""
+
+    me: Peer
+    loop: Any
+
+    def link_to(self, peer: Peer) -> Any:
+        """Return the link to a process, if there is one."""
+
+    def ended(self, step: int, fetches: Any, error: BaseException | None, stats: Any) -> None:
+        """Nothing of a step runs any more."""
+
+
+class _Session:
+    """A session on this worker."""
+
+    def __init__(self, options: Options, resources: Resources) -> None:
+        self.options = options
+        self.resources = resources
+        self.graph = Graph()
+        resources.functions = FunctionRuns(lambda: self.options, resources)
+
+
+class _Graph:
+    """The partitions of a registered step, and the executable that runs them now.
+
+    outgoing: for each key of a Send to another task, the number of the edge and the receiver.
+    incoming: the keys by the numbers of the edges.
+    """
+
+    def __init__(self, me: Peer, session: _Session, request: say.RegisterGraph) -> None:
+        about = request.about
+        self.session = session
+        self.parts: list[tuple[str, Dataflow]] = []
+        for device, encoded in zip(about["devices"], unpack(request.payload), strict=True):
+            message = GraphDef.FromString(encoded)
+            self.parts.append((device, decode_flow(message, session.graph)))
+        self._feeds = tuple(map(tuple, about["feeds"]))
+        self._sources = tuple(map(tuple, about["sources"]))
+        self.outgoing: dict[tuple[str, str, str], tuple[int, Peer]] = {}
+        self.incoming: dict[int, tuple[str, int, str, str]] = {}
+        for number, sender, receiver, tensor in about["edges"]:
+            peer = Peer(task_of(receiver), request.tasks[task_of(receiver)])
+            if peer == me:
+                self.incoming[number] = (sender, request.tasks[task_of(sender)], receiver, tensor)
+            else:
+                self.outgoing[sender, receiver, tensor] = number, peer
+        jit = session.options.jit
+        self._when = min(filter(None, [compile_at(flow, jit) for _, flow in self.parts]), default=0)
+        self._runs = 0
+        self._lock = Lock()
+        self._compiling = False
+        self._use(compiled=self._when == 1)
+
+    def _use(self, compiled: bool) -> None:
+        options = self.session.options
+        program = finish_partitions(self.parts, self._feeds, self._sources, options, compiled)
+        self.executable = PartitionedExecutable(program, self.session.resources)
+        self.brief = brief(program)
+
+    def is_due(self) -> bool:
+        """Count a run; return whether the graph is to be compiled before it."""
+        self._runs += 1
+        if self._runs != self._when or self._when < 2:
+            return False
+        with self._lock:
+            due, self._compiling = not self._compiling, True
+        return due
+
+    def compile(self) -> None:
+        """Run native code from now on."""
+        self._use(compiled=True)
+
+
+class Running:
+    """A step on this worker, from its start to its end."""
+
+    def __init__(self, number: int, graph: Any, request: say.RunGraph, host: Any) -> None:
+        self.number = number
+        self.key = graph
+        self.request = request
+        self.host = host
+        self.graph: _Graph | None = None
+        self.step: ServedStep | None = None
+        self.stopped: tuple[BaseException, bool] | None = None
+        self.rendezvous: RemoteRendezvous | None = None
+        self.recorder: TraceRecorder | None = None
+        self.brief = False
+
+    def push(self, key: Key, value: Any, error: BaseException | None) -> None:
+        """Send a tensor to another task."""
+        assert self.graph is not None
+        number, peer = self.graph.outgoing[key.sender, key.receiver, key.tensor]
+        link = self.host.link_to(peer)
+        if error is not None or link is None:
+            raise error or errors.UnavailableError(None, None, f"{peer.name} is gone")
+        tensor = None if value is DEAD else value
+        frame = key.frame if isinstance(key.frame, str) else ""
+        message = say.Tensor(self.number, number, key.iteration, frame, (tensor,))
+        link.send(self.host.framed(message))
+
+    def deliver(self, message: say.Tensor) -> None:
+        """Take a tensor of another task."""
+        assert self.graph is not None and self.rendezvous is not None
+        edge = self.graph.incoming.get(message.edge)
+        if edge is None:
+            return  # a peer that takes part, but sends nonsense, harms only its own step
+        key = Key(*edge, message.frame or 0, message.iteration)
+        value = message.tensors[0]
+        self.rendezvous.arrive(key, DEAD if value is None else value)
+
+    def done(self, fetches: list[Any] | None, error: BaseException | None) -> None:
+        """Called once, when nothing of the step runs any more."""
+        stats = None if self.recorder is None or error is not None else self.recorder.stats()
+        self.host.ended(self.number, fetches, error, stats)
+
+
+class WorkerState:
+    """All that a worker keeps."""
+
+    def __init__(self, task: str, incarnation: int, config: ConfigProto, host: Any) -> None:
+        self._host = host
+        self._devices = task_devices(task, incarnation, dict(config.device_count))
+        self._own = {device.name for device in self._devices}
+        self._state = Resources(self._devices)
+        self._sessions: dict[Any, _Session] = {}
+        self._graphs: dict[Any, _Graph] = {}
+        self._running: dict[int, Running] = {}
+        self._due: deque[ServedStep] = deque()
+        self._brief: set[ServedStep] = set()
+
+    # -- Sessions and graphs -----------------------------------------------------------------------
+
+    def open(self, key: Any, request: say.OpenWorkerSession) -> list[list[Any]]:
+        """Make the state of a session; return its devices."""
+        config = ConfigProto.FromString(request.config)
+        options = replace(configuration.options(config, remote=True), devices=self._devices)
+        shared = None if request.isolated else self._state
+        self._sessions[key] = _Session(options, Resources(self._devices, shared=shared))
+        return [
+            [d.name, d.device_type, d.memory_limit_bytes, d.incarnation]
+            for d in map(listed, self._devices)
+        ]
+
+    def close_session(self, key: Any) -> None:
+        """Drop the state of a session."""
+        session = self._sessions.pop(key, None)
+        if session is not None:
+            closed = errors.CancelledError(None, None, "the session was closed")
+            session.resources.close(closed)
+
+    def close(self) -> None:
+        """Drop all sessions."""
+        for key in list(self._sessions):
+            self.close_session(key)
+
+    def build(self, key: Any, request: say.RegisterGraph) -> None:
+        """Make the executable of a registered graph."""
+        session = self._sessions.get(key[0])
+        if session is None:
+            raise errors.AbortedError(None, None, "the session was closed")
+        self._graphs[key] = _Graph(self._host.me, session, request)
+
+    def forget(self, key: Any) -> None:
+        """Drop the executable of a graph."""
+        self._graphs.pop(key, None)
+
+    def reset(self, containers: list[str]) -> None:
+        """Drop the state in these containers; in all of them if none is named."""
+        self._state.reset(containers)
+
+    # -- Steps -------------------------------------------------------------------------------------
+
+    def start(self, running: Running) -> None:
+        """In the loop: start a step."""
+        graph = running.graph = self._graphs[running.key]
+        running.rendezvous = RemoteRendezvous(self._own.__contains__, running.push)
+        self._running[running.number] = running
+        due = graph.is_due()
+        running.brief = graph.brief and not due
+        if running.brief:
+            self._begin(running)
+        else:
+            workers.start(lambda: self._begin_long(running, due))
+
+    def _begin_long(self, running: Running, due: bool) -> None:
+        """In a thread of the pool: compile a step if that is due, and start it."""
+        assert running.graph is not None
+        try:
+            if due:
+                running.graph.compile()
+        except BaseException as error:
+            self._running.pop(running.number, None)
+            running.done(None, error)
+            return
+        self._begin(running)
+        assert running.step is not None
+        running.step.pump()
+
+    def _begin(self, running: Running) -> None:
+        graph, request = running.graph, running.request
+        assert graph is not None and running.rendezvous is not None
+        observe = None
+        if request.traced:
+            running.recorder = TraceRecorder(None, True, False)
+            observe = running.recorder.observe
+
+        def done(fetches: list[Any] | None, error: BaseException | None) -> None:
+            self._running.pop(running.number, None)
+            if running.step is not None:
+                self._brief.discard(running.step)
+            running.done(fetches, error)
+
+        step = ServedStep(
+            graph.executable, running.rendezvous, self, observe=observe, done=done
+        )
+        if running.brief:
+            self._brief.add(step)
+        running.step = step
+        if running.stopped is not None:
+            step.cancel(*running.stopped)
+        step.start(list(request.tensors))
+        if running.brief:
+            self._due.append(step)
+
+    def schedule(self, step: ServedStep) -> None:
+        """Pump a step soon; any thread may call this."""
+        if step not in self._brief:
+            workers.start(step.pump)
+        elif self._host.loop.is_inside():
+            self._due.append(step)
+        else:
+            self._due.append(step)
+            self._host.wake()
+
+    def pump(self) -> bool:
+        """In the loop: run the brief steps that are due; return whether there was one."""
+        if not self._due:
+            return False
+        while self._due:
+            self._due.popleft().pump()
+        return True
+
+    def cancel(self, number: int, error: BaseException, gentle: bool) -> None:
+        """Stop a step."""
+        running = self._running.get(number)
+        if running is None:
+            return
+        running.stopped = error, gentle
+        if running.step is None:
+            return
+        if gentle:
+            running.step.cancel(error, gentle)
+        else:
+            running.step.abort(error)
+
+    def deliver(self, number: int, message: say.Tensor) -> None:
+        """Give a tensor to a step."""
+        running = self._running.get(number)
+        if running is not None:
+            running.deliver(message)
+
+

@@ -1,0 +1,396 @@
+"""The driver of a task: connects the machines of master and worker with links to other processes,
+with the pipeline and with the runtime.
+
+One thread, the loop's, receives frames and calls the machines; nothing else calls them. Work that
+takes long (dividing, building, connecting, steps that are not brief) is done by threads of the
+pool, which report to the loop.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from headrace._src.core import errors
+from headrace._src.core.proto import ConfigProto
+from headrace._src.devices import workers
+from headrace._src.distributed import instructions as do
+from headrace._src.distributed import messages as say
+from headrace._src.distributed.cluster_spec import ClusterSpec, task_name
+from headrace._src.distributed.instructions import Peer
+from headrace._src.distributed.master import Master
+from headrace._src.distributed.worker import Worker
+from headrace._src.server.dividing import MirroredGraph, RemoteDevice, shapes_of
+from headrace._src.server.running import Running, WorkerState
+from headrace._src.session import configuration
+from headrace._src.transport.connect import Hello, connect
+from headrace._src.transport.frame import Frame
+from headrace._src.transport.link import Link
+from headrace._src.transport.loop import Loop
+
+__all__ = ["Task", "new_incarnation"]
+
+_RETRY = 0.2  # seconds between attempts to connect
+_PATIENCE = 5.0  # seconds for one attempt
+_LINGER = 2.0  # seconds that a task stays after its last worker has left
+
+_TO_WORKER = (
+    *(say.OpenWorkerSession, say.CloseWorkerSession, say.RegisterGraph, say.DeregisterGraph),
+    *(say.RunGraph, say.AbortStep, say.Tensor),
+)
+
+_log = logging.getLogger("headrace")
+
+
+def new_incarnation() -> int:
+    """Return a number for this process that is larger than those of earlier ones."""
+    return (time.time_ns() >> 10 << 10 | secrets.randbits(10)) & (1 << 63) - 1
+
+
+class Task:
+    """One task of a cluster, in this process."""
+
+    def __init__(self, spec: ClusterSpec, job: str, index: int, config: Any) -> None:
+        self.name = task_name(job, index)
+        self.incarnation = new_incarnation()
+        self.me = Peer(self.name, self.incarnation)
+        self._addresses = spec.addresses()
+        self._hello = Hello("task", job, index, self.incarnation)
+        self._worker = Worker(self.name, self.incarnation)
+        self._master = Master(self.name, self.incarnation, self._addresses, shapes_of)
+        self._state = WorkerState(self.name, self.incarnation, config or ConfigProto(), self)
+        self._graphs: dict[int, MirroredGraph] = {}  # of sessions
+        self._configs: dict[int, bytes] = {}
+        self._links: dict[Peer, list[Link]] = {}
+        self._connecting: set[str] = set()
+        self._clean: set[Peer] = set()  # peers that have said goodbye
+        self._masters: set[Peer] = set()  # other tasks that have opened sessions here
+        self._events: deque[Callable[[], list[Any]]] = deque()
+        self._alarm: Any = None
+        self._over = threading.Condition()
+        self._stopped: str | None = None
+        self._loop = Loop(on_frame=self._frame, on_link=self._linked, on_closed=self._unlinked)
+        self._listener: Any = None
+        self._do: dict[type[Any], Callable[[Any], list[Any]]] = {
+            do.Send: self._send,
+            do.Connect: self._connect,
+            do.Stop: self._fenced,
+            do.OpenState: self._open_state,
+            do.CloseState: self._close_state,
+            do.Build: self._build,
+            do.Forget: self._forget,
+            do.Start: self._start,
+            do.CancelStep: self._cancel_step,
+            do.Deliver: self._deliver,
+            do.ResetState: self._reset_state,
+            do.Extend: self._extend,
+            do.Divide: self._divide,
+        }
+
+    # -- Life --------------------------------------------------------------------------------------
+
+    def listen(self, address: str) -> str:
+        """Open the port; return the address, with the port that was chosen if none was named."""
+        self._listener = self._loop.listen(address, self._hello)
+        self._addresses[self.name] = self._listener.address
+        self._master.moved(self.name, self._listener.address)
+        return self._listener.address
+
+    def start(self) -> None:
+        """Begin to serve."""
+        self._loop.start()
+        self._loop.call_soon(lambda: self._perform(self._master.connected(self.me, time.monotonic())))
+
+    def join(self, stay: bool) -> None:
+        """Block until the task is stopped; unless `stay`, also until every task that has opened a
+        session here has ended by itself.
+        """
+        with self._over:
+            while self._stopped is None:
+                self._over.wait(1.0)
+                if not stay and self._is_left():
+                    self._over.wait(_LINGER)
+                    if self._is_left():
+                        return
+        if self._stopped:
+            raise errors.AbortedError(None, None, self._stopped)
+
+    def _is_left(self) -> bool:
+        return bool(self._masters) and self._masters <= self._clean
+
+    def stop(self, reason: str = "") -> None:
+        """End the task: tell the others, and close everything."""
+        with self._over:
+            if self._stopped is not None:
+                return
+            self._stopped = reason
+            self._over.notify_all()
+        for links in list(self._links.values()):
+            for link in links:
+                link.send(Frame(*say.encode(say.Goodbye())))
+        self._state.close()
+        self._loop.stop()
+
+    # -- Events ------------------------------------------------------------------------------------
+
+    def _frame(self, link: Link, frame: Frame) -> None:
+        """In the loop: a frame has come."""
+        self._perform(self._received(link.owner, say.decode(*frame)))
+
+    def _received(self, peer: Peer, message: Any) -> list[Any]:
+        form = type(message)
+        if form in _TO_WORKER or (form is say.ResetContainers and self._is_task(peer)):
+            if form is say.OpenWorkerSession and peer != self.me:
+                self._masters.add(peer)
+            return self._worker.received(peer, message)
+        if form is say.Goodbye:
+            with self._over:
+                self._clean.add(peer)
+                self._over.notify_all()
+            return []
+        if form is say.Fenced:
+            return [do.Stop(message.reason)]
+        if form is say.OpenSession:
+            return self._with_config(peer, message)
+        return self._master.received(peer, message, time.monotonic())
+
+    def _with_config(self, peer: Peer, message: say.OpenSession) -> list[Any]:
+        try:
+            config = ConfigProto.FromString(message.config)
+            configuration.options(config, remote=True)
+        except Exception as error:
+            return [do.Send(peer, say.failed(message.number, error))]
+        return self._master.received(peer, message, time.monotonic())
+
+    def _is_task(self, peer: Peer) -> bool:
+        return peer.name in self._addresses
+
+    def _linked(self, link: Link, hello: Hello) -> None:
+        """In the loop: a process has connected, or this one has connected to it."""
+        name = task_name(hello.job, hello.task) if hello.role == "task" else hello.job
+        peer = link.owner = Peer(name, hello.incarnation)
+        newer = [p for p in self._links if p.name == name and p.incarnation > peer.incarnation]
+        if newer:
+            link.send(Frame(*say.encode(say.Fenced(0, f"{name} has been replaced"))))
+            link.close_later()
+            return
+        for old in [p for p in self._links if p.name == name and p.incarnation < peer.incarnation]:
+            for stale in list(self._links[old]):
+                stale.close()
+        self._links.setdefault(peer, []).append(link)
+        self._connecting.discard(name)
+        if hello.role == "task":
+            self._perform(self._master.connected(peer, time.monotonic()))
+
+    def _unlinked(self, link: Link) -> None:
+        """In the loop: a connection has ended."""
+        peer = getattr(link, "owner", None)
+        links = self._links.get(peer, []) if peer is not None else []
+        if peer is None or link not in links:
+            return
+        links.remove(link)
+        if not links:
+            del self._links[peer]
+            self._lost(peer)
+
+    def _lost(self, peer: Peer) -> None:
+        self._perform(self._worker.lost(peer))
+        self._perform(self._master.lost(peer, time.monotonic()))
+
+    def report(self, event: Callable[[], list[Any]]) -> None:
+        """Let the loop call `event` and follow its instructions. Any thread may call this."""
+        self._events.append(event)
+        if not self._loop.is_inside():
+            self._loop.call_soon(self._drain)
+
+    def _drain(self) -> None:
+        self._perform([])
+
+    def _perform(self, instructions: list[Any]) -> None:
+        """Follow instructions, and what follows from them."""
+        todo = deque(instructions)
+        while True:
+            while todo:
+                each = todo.popleft()
+                todo.extend(self._do[type(each)](each))
+            if not self._events:
+                if not self._state.pump():
+                    break
+                continue
+            todo.extend(self._events.popleft()())
+        self._set_alarm()
+
+    def _set_alarm(self) -> None:
+        """Call the master when it next needs to know the time."""
+        when = self._master.next_time()
+        if when is None or (self._alarm is not None and self._alarm[0] <= when):
+            return
+        if self._alarm is not None:
+            self._alarm[1].cancel()
+        delay = max(0.0, when - time.monotonic())
+        self._alarm = when, self._loop.call_later(delay, self._ring)
+
+    def _ring(self) -> None:
+        self._alarm = None
+        self._perform(self._master.tick(time.monotonic()))
+
+    # -- Links -------------------------------------------------------------------------------------
+
+    def _send(self, each: do.Send) -> list[Any]:
+        peer, message = each
+        if peer == self.me:
+            return self._received(peer, message)
+        link = self.link_to(peer)
+        if link is not None:
+            link.send(Frame(*say.encode(message)))
+        return []
+
+    def link_to(self, peer: Peer) -> Link | None:
+        """Return the link to a process, if there is one."""
+        links = self._links.get(peer)
+        return links[0] if links else None
+
+    def _connect(self, each: do.Connect) -> list[Any]:
+        if each.task not in self._connecting:
+            self._connecting.add(each.task)
+            workers.start(partial(self._keep_connecting, each.task))
+        return []
+
+    def _keep_connecting(self, task: str) -> None:
+        """In a thread of the pool: connect to a task, as soon as it is there."""
+        while self._stopped is None and task in self._connecting:
+            try:
+                link = connect(self._addresses[task], self._hello, timeout=_PATIENCE)
+            except (OSError, errors.OpError) as error:
+                _log.debug("no connection to %s yet: %s", task, error)
+                time.sleep(_RETRY)
+                continue
+            found = task_name(link.peer.job, link.peer.task)
+            if found != task:
+                link.close()
+                _log.warning(
+                    "%s was expected at %s, but %s is there: the cluster specifications of the "
+                    "two differ",
+                    *(task, self._addresses[task], found),
+                )
+                time.sleep(_PATIENCE)
+                continue
+            self._loop.call_soon(partial(self._loop.add, link))
+            return
+
+    def ensure_links(self, tasks: dict[str, int]) -> None:
+        """In a thread of the pool: wait until there are links to these tasks; raise AbortedError if
+        one of them is another process than expected, or does not answer.
+        """
+        until = time.monotonic() + _PATIENCE
+        for task, incarnation in tasks.items():
+            peer = Peer(task, incarnation)
+            while peer != self.me and peer not in self._links:
+                others = [p for p in self._links if p.name == task]
+                if others or time.monotonic() > until:
+                    reason = "has been restarted" if others else "does not answer"
+                    raise errors.AbortedError(None, None, f"{task} {reason}")
+                self.report(lambda task=task: [do.Connect(task)])
+                time.sleep(0.005)
+
+    def _fenced(self, each: do.Stop) -> list[Any]:
+        _log.error("%s ends: %s", self.name, each.reason)
+        workers.start(partial(self.stop, f"{self.name}: {each.reason}"))
+        return []
+
+    # -- The worker's work -------------------------------------------------------------------------
+
+    def _open_state(self, each: do.OpenState) -> list[Any]:
+        try:
+            devices = self._state.open(each.session, each.request)
+        except Exception as error:
+            number = each.request.number
+            self._worker.received(each.session[0], say.CloseWorkerSession(0, each.session[1]))
+            return [do.Send(each.session[0], say.failed(number, error))]
+        return self._worker.opened(each.session, each.request.number, devices)
+
+    def _close_state(self, each: do.CloseState) -> list[Any]:
+        self._state.close_session(each.session)
+        return []
+
+    def _build(self, each: do.Build) -> list[Any]:
+        def build() -> None:
+            error: BaseException | None = None
+            try:
+                self.ensure_links(each.request.tasks)
+                self._state.build(each.graph, each.request)
+            except BaseException as failed:
+                error = failed
+            self.report(lambda: self._worker.built(each.graph, error))
+
+        workers.start(build)
+        return []
+
+    def _forget(self, each: do.Forget) -> list[Any]:
+        self._state.forget(each.graph)
+        return []
+
+    def _start(self, each: do.Start) -> list[Any]:
+        self._state.start(Running(each.step, each.graph, each.request, self))
+        return []
+
+    def ended(self, step: int, fetches: Any, error: BaseException | None, stats: Any) -> None:
+        """Nothing of a step runs any more; from any thread."""
+        self.report(lambda: self._worker.ended(step, fetches, error, stats))
+
+    def _cancel_step(self, each: do.CancelStep) -> list[Any]:
+        self._state.cancel(each.step, each.error, each.gentle)
+        return []
+
+    def _deliver(self, each: do.Deliver) -> list[Any]:
+        self._state.deliver(each.step, each.message)
+        return []
+
+    def _reset_state(self, each: do.ResetState) -> list[Any]:
+        self._state.reset(each.containers)
+        return []
+
+    @property
+    def loop(self) -> Loop:
+        return self._loop
+
+    # -- The master's work -------------------------------------------------------------------------
+
+    def _mirror(self, session: int) -> MirroredGraph:
+        found = self._graphs.get(session)
+        if found is None:
+            config, devices = self._master.devices_of(session)
+            made = [RemoteDevice(*each) for each in devices]
+            options = configuration.options(ConfigProto.FromString(config), remote=True)
+            found = self._graphs[session] = MirroredGraph.on(options, made)
+        return found
+
+    def _extend(self, each: do.Extend) -> list[Any]:
+        error: BaseException | None = None
+        try:
+            self._mirror(each.session).extend(each.request)
+        except Exception as failed:
+            error = failed
+        return self._master.extended(each.request, error)
+
+    def _divide(self, each: do.Divide) -> list[Any]:
+        mirror = self._mirror(each.session)
+
+        def divide() -> None:
+            found, error = None, None
+            try:
+                found = mirror.divide(each.step, each.shapes)
+            except BaseException as failed:
+                error = failed
+            self.report(
+                lambda: self._master.divided(each.graph, found, error, time.monotonic())
+            )
+
+        workers.start(divide)
+        return []
