@@ -10,6 +10,7 @@ import itertools
 import os
 import secrets
 import sys
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,12 +20,15 @@ from headrace._src.distributed import messages as say
 from headrace._src.graph.graph import Graph
 from headrace._src.graph.graph_def import graph_def
 from headrace._src.transport.channel import Channel
-from headrace._src.transport.connect import Hello
+from headrace._src.transport.connect import connect
 from headrace._src.transport.frame import Frame
+from headrace._src.transport.handshake import Hello
+from headrace._src.transport.keys import configured_key
 
 __all__ = ["Master", "RemoteStep", "process_name"]
 
 SCHEME = "grpc://"
+_RETRY = 0.2  # seconds between attempts to connect
 
 _process = f"{os.getpid()}-{secrets.token_hex(8)}"
 _clients = itertools.count(1)
@@ -40,9 +44,7 @@ class Master:
 
     def __init__(self, target: str, config: Any) -> None:
         self.target = target
-        address = target.removeprefix(SCHEME)
-        hello = Hello("client", f"client-{_process}-{next(_clients)}", 0, secrets.randbits(62) + 1)
-        self._channel = Channel.connect(address, hello, on_notice=_tell)
+        self._channel = _connected(target)
         self._numbers = itertools.count(1)
         self._lock = Lock()
         self._graph: tuple[int, int] | None = None  # version and mutations of what was sent
@@ -120,8 +122,7 @@ class Master:
     @staticmethod
     def reset(target: str, containers: Sequence[str], filters: Sequence[str]) -> None:
         """Drop the state in containers of all tasks."""
-        hello = Hello("client", f"client-{_process}-{next(_clients)}", 0, secrets.randbits(62) + 1)
-        channel = Channel.connect(target.removeprefix(SCHEME), hello, on_notice=_tell)
+        channel = _connected(target)
         try:
             message = say.ResetContainers(1, list(containers), list(filters))
             _answer(channel.request(Frame(*say.encode(message))), None)
@@ -176,6 +177,22 @@ def _own(value: Any) -> Any:
     if not value.ndim:
         return value[()]
     return value if value.flags.writeable else value.copy()
+
+
+def _connected(target: str) -> Channel:
+    """Return a connection to the master that a target names; wait for a server that starts late."""
+    address = target.removeprefix(SCHEME)
+    hello = Hello("client", f"client-{_process}-{next(_clients)}", 0, secrets.randbits(62) + 1)
+    key = configured_key()
+    told = False
+    while True:
+        try:
+            return Channel(connect(address, hello, key), on_notice=_tell)
+        except errors.UnavailableError as error:
+            if not told:
+                print(f"headrace: waiting for a server at {address}: {error}", file=sys.stderr)
+            told = True
+            time.sleep(_RETRY)
 
 
 def _answer(frame: Frame, graph: Graph | None) -> Any:

@@ -233,6 +233,11 @@ class Master:
         times += [r.deadline for r in self._runs.values() if r.deadline is not None]
         return min(times, default=None)
 
+    def devices_of(self, session: int) -> tuple[bytes, list[list[Any]]]:
+        """Return the ConfigProto of a session and the devices of its tasks."""
+        found = self._sessions[session]
+        return found.opening.config, [d for task in found.tasks for d in found.devices[task]]
+
     # -- Sessions ----------------------------------------------------------------------------------
 
     def _open(self, peer: Peer, message: say.OpenSession) -> Instructions:

@@ -61,6 +61,11 @@ class MirroredGraph:
         self._steps: dict[int, Dataflow] = {}
         self._changes_shapes = False
 
+    @staticmethod
+    def on(options: Options, devices: Sequence[Device]) -> MirroredGraph:
+        """Return an empty copy whose operations are placed on these devices."""
+        return MirroredGraph(replace(options, devices=tuple(devices)))
+
     def _new_placement(self) -> Placement:
         return Placement(self._graph, self._options.devices, self._options.soft_placement)
 
@@ -161,5 +166,3 @@ def _edges(parts: Partitions) -> list[list[Any]]:
                 if task_of(sender) != task_of(receiver):
                     found[sender, receiver, node.attrs["tensor_name"]] = None
     return [[number, *edge] for number, edge in enumerate(sorted(found))]
-
-

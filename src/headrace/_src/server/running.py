@@ -34,6 +34,7 @@ from headrace._src.server.registration import unpack
 from headrace._src.session import configuration
 from headrace._src.session.function_runs import FunctionRuns
 from headrace._src.session.tracing import TraceRecorder, listed
+from headrace._src.transport.frame import Frame
 
 __all__ = ["Host", "Running", "WorkerState"]
 
@@ -42,7 +43,12 @@ class Host(Protocol):
     """The task that a worker's state belongs to."""
 
     me: Peer
-    loop: Any
+
+    def is_in_loop(self) -> bool:
+        """Return whether this is the loop's thread."""
+
+    def wake(self) -> None:
+        """Let the loop look at steps that are due."""
 
     def link_to(self, peer: Peer) -> Any:
         """Return the link to a process, if there is one."""
@@ -137,7 +143,7 @@ class Running:
         tensor = None if value is DEAD else value
         frame = key.frame if isinstance(key.frame, str) else ""
         message = say.Tensor(self.number, number, key.iteration, frame, (tensor,))
-        link.send(self.host.framed(message))
+        link.send(Frame(*say.encode(message)))
 
     def deliver(self, message: say.Tensor) -> None:
         """Take a tensor of another task."""
@@ -251,9 +257,7 @@ class WorkerState:
                 self._brief.discard(running.step)
             running.done(fetches, error)
 
-        step = ServedStep(
-            graph.executable, running.rendezvous, self, observe=observe, done=done
-        )
+        step = ServedStep(graph.executable, running.rendezvous, self, observe=observe, done=done)
         if running.brief:
             self._brief.add(step)
         running.step = step
@@ -267,11 +271,10 @@ class WorkerState:
         """Pump a step soon; any thread may call this."""
         if step not in self._brief:
             workers.start(step.pump)
-        elif self._host.loop.is_inside():
-            self._due.append(step)
         else:
             self._due.append(step)
-            self._host.wake()
+            if not self._host.is_in_loop():
+                self._host.wake()
 
     def pump(self) -> bool:
         """In the loop: run the brief steps that are due; return whether there was one."""
@@ -299,5 +302,3 @@ class WorkerState:
         running = self._running.get(number)
         if running is not None:
             running.deliver(message)
-
-

@@ -29,8 +29,10 @@ from headrace._src.distributed.worker import Worker
 from headrace._src.server.dividing import MirroredGraph, RemoteDevice, shapes_of
 from headrace._src.server.running import Running, WorkerState
 from headrace._src.session import configuration
-from headrace._src.transport.connect import Hello, connect
+from headrace._src.transport.connect import Connection, connect, listen
 from headrace._src.transport.frame import Frame
+from headrace._src.transport.handshake import Hello
+from headrace._src.transport.keys import configured_key
 from headrace._src.transport.link import Link
 from headrace._src.transport.loop import Loop
 
@@ -75,8 +77,9 @@ class Task:
         self._alarm: Any = None
         self._over = threading.Condition()
         self._stopped: str | None = None
-        self._loop = Loop(on_frame=self._frame, on_link=self._linked, on_closed=self._unlinked)
-        self._listener: Any = None
+        self._loop = Loop()
+        self._thread = 0  # the loop's
+        self._key = configured_key()
         self._do: dict[type[Any], Callable[[Any], list[Any]]] = {
             do.Send: self._send,
             do.Connect: self._connect,
@@ -97,15 +100,23 @@ class Task:
 
     def listen(self, address: str) -> str:
         """Open the port; return the address, with the port that was chosen if none was named."""
-        self._listener = self._loop.listen(address, self._hello)
-        self._addresses[self.name] = self._listener.address
-        self._master.moved(self.name, self._listener.address)
-        return self._listener.address
+        listener = listen(address, self._key)
+        self._loop.listen(listener, self._hello, self._linked)
+        self._addresses[self.name] = listener.address
+        return listener.address
 
     def start(self) -> None:
         """Begin to serve."""
+        self._loop.call_soon(self._begin)
         self._loop.start()
-        self._loop.call_soon(lambda: self._perform(self._master.connected(self.me, time.monotonic())))
+
+    def _begin(self) -> None:
+        self._thread = threading.get_ident()
+        self._perform(self._master.connected(self.me, time.monotonic()))
+
+    def is_in_loop(self) -> bool:
+        """Return whether this is the loop's thread."""
+        return threading.get_ident() == self._thread
 
     def join(self, stay: bool) -> None:
         """Block until the task is stopped; unless `stay`, also until every task that has opened a
@@ -141,7 +152,7 @@ class Task:
 
     def _frame(self, link: Link, frame: Frame) -> None:
         """In the loop: a frame has come."""
-        self._perform(self._received(link.owner, say.decode(*frame)))
+        self._perform(self._received(link.context, say.decode(*frame)))
 
     def _received(self, peer: Peer, message: Any) -> list[Any]:
         form = type(message)
@@ -171,14 +182,16 @@ class Task:
     def _is_task(self, peer: Peer) -> bool:
         return peer.name in self._addresses
 
-    def _linked(self, link: Link, hello: Hello) -> None:
+    def _linked(self, connection: Connection) -> None:
         """In the loop: a process has connected, or this one has connected to it."""
+        hello = connection.peer
         name = task_name(hello.job, hello.task) if hello.role == "task" else hello.job
-        peer = link.owner = Peer(name, hello.incarnation)
+        link = self._loop.add(connection, self._frame, self._unlinked)
+        peer = link.context = Peer(name, hello.incarnation)
         newer = [p for p in self._links if p.name == name and p.incarnation > peer.incarnation]
         if newer:
             link.send(Frame(*say.encode(say.Fenced(0, f"{name} has been replaced"))))
-            link.close_later()
+            self._loop.call_later(_LINGER, link.close)
             return
         for old in [p for p in self._links if p.name == name and p.incarnation < peer.incarnation]:
             for stale in list(self._links[old]):
@@ -188,11 +201,11 @@ class Task:
         if hello.role == "task":
             self._perform(self._master.connected(peer, time.monotonic()))
 
-    def _unlinked(self, link: Link) -> None:
+    def _unlinked(self, link: Link, error: Exception | None) -> None:
         """In the loop: a connection has ended."""
-        peer = getattr(link, "owner", None)
-        links = self._links.get(peer, []) if peer is not None else []
-        if peer is None or link not in links:
+        peer = link.context
+        links = self._links.get(peer, [])
+        if link not in links:
             return
         links.remove(link)
         if not links:
@@ -206,8 +219,12 @@ class Task:
     def report(self, event: Callable[[], list[Any]]) -> None:
         """Let the loop call `event` and follow its instructions. Any thread may call this."""
         self._events.append(event)
-        if not self._loop.is_inside():
-            self._loop.call_soon(self._drain)
+        if not self.is_in_loop():
+            self.wake()
+
+    def wake(self) -> None:
+        """Let the loop look at events and steps that are due."""
+        self._loop.call_soon(self._drain)
 
     def _drain(self) -> None:
         self._perform([])
@@ -266,22 +283,22 @@ class Task:
         """In a thread of the pool: connect to a task, as soon as it is there."""
         while self._stopped is None and task in self._connecting:
             try:
-                link = connect(self._addresses[task], self._hello, timeout=_PATIENCE)
+                found = connect(self._addresses[task], self._hello, self._key, _PATIENCE)
             except (OSError, errors.OpError) as error:
                 _log.debug("no connection to %s yet: %s", task, error)
                 time.sleep(_RETRY)
                 continue
-            found = task_name(link.peer.job, link.peer.task)
-            if found != task:
-                link.close()
+            name = task_name(found.peer.job, found.peer.task)
+            if name != task:
+                found.socket.close()
                 _log.warning(
                     "%s was expected at %s, but %s is there: the cluster specifications of the "
                     "two differ",
-                    *(task, self._addresses[task], found),
+                    *(task, self._addresses[task], name),
                 )
                 time.sleep(_PATIENCE)
                 continue
-            self._loop.call_soon(partial(self._loop.add, link))
+            self._loop.call_soon(partial(self._linked, found))
             return
 
     def ensure_links(self, tasks: dict[str, int]) -> None:
@@ -356,10 +373,6 @@ class Task:
         self._state.reset(each.containers)
         return []
 
-    @property
-    def loop(self) -> Loop:
-        return self._loop
-
     # -- The master's work -------------------------------------------------------------------------
 
     def _mirror(self, session: int) -> MirroredGraph:
@@ -388,9 +401,7 @@ class Task:
                 found = mirror.divide(each.step, each.shapes)
             except BaseException as failed:
                 error = failed
-            self.report(
-                lambda: self._master.divided(each.graph, found, error, time.monotonic())
-            )
+            self.report(lambda: self._master.divided(each.graph, found, error, time.monotonic()))
 
         workers.start(divide)
         return []
