@@ -1,9 +1,9 @@
 """Divide steps among tasks. In: a client's graph as it grows, and the names of a step's fetches,
 targets and feeds. Out: what each task has to run.
 
-The master has a copy of the client's graph. It places the copy on the devices of all tasks, and runs
-the pipeline on whole steps as far as the cut. Nothing is compiled here: each worker does that for
-its own processor.
+The master has a copy of the client's graph. It places the copy on the devices of all tasks, and
+runs the pipeline on whole steps as far as the cut. Nothing is compiled here: each worker does that
+for its own processor.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What a worker keeps: its devices, the state of its sessions, the executables of registered graphs,
-and the steps that run.
+"""What a worker keeps: its devices, the state of its sessions, the executables of registered
+graphs, and the steps that run.
 
 A graph is interpreted when it first runs and compiled when it comes back, as in a session of one
 process (pipeline.tiers). A brief step runs in the loop's thread, where its frames arrive; another
@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import replace
 from typing import Any, Protocol
-
 
 from headrace._src.core import errors
 from headrace._src.core.locks import Lock

@@ -103,7 +103,7 @@ def _server_def(
     if not made.job_name:
         if len(jobs) != 1:
             raise ValueError(
-                "Must specify an explicit `job_name` when there is more than one job in the cluster."
+                "Must specify an explicit `job_name` when the cluster has more than one job."
             )
         made.job_name = next(iter(jobs))
     if made.job_name not in jobs:
