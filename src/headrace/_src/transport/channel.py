@@ -1,0 +1,191 @@
+"""Requests and answers without a thread of ours. In: a connection. Out: answers by number.
+
+Several threads may have requests under way: one of those that wait reads for all of them, and hands
+the reading to another when it has its own answer.
+
+State, under `_lock`: `_answers` frames that nobody has taken; `_waiting` by number a lock that
+wakes the thread which waits for it; `_reading` whether a thread reads.
+"""
+
+from __future__ import annotations
+
+import itertools
+import select
+import time
+from collections.abc import Callable
+from threading import Lock as Signal
+from typing import Any
+
+from headrace._src.core import errors
+from headrace._src.core.locks import Lock
+from headrace._src.transport.connect import Connection
+from headrace._src.transport.frame import Frame, ProtocolError
+from headrace._src.transport.handshake import Hello
+from headrace._src.transport.stream import Stream
+
+__all__ = ["Channel"]
+
+
+class Channel:
+    """One connection whose user waits for answers.
+
+    on_notice: called with frames whose number is 0, by the thread that reads
+    """
+
+    def __init__(
+        self, connection: Connection, on_notice: Callable[[Frame], Any] | None = None
+    ) -> None:
+        self.on_notice = on_notice
+        self.unix = connection.unix
+        self._stream = Stream(connection)
+        self._numbers = itertools.count(1)
+        self._lock = Lock()
+        self._answers: dict[int, Frame] = {}
+        self._waiting: dict[int, Signal] = {}
+        self._reading = False
+        fd = connection.socket.fileno()
+        self._readable, self._writable = select.poll(), select.poll()
+        self._readable.register(fd, select.POLLIN)
+        self._writable.register(fd, select.POLLOUT)
+        self._writing = Lock()
+        if connection.rest:
+            self._take(self._stream.feed(connection.rest))
+
+    @property
+    def peer(self) -> Hello:
+        return self._stream.peer
+
+    @property
+    def address(self) -> str:
+        return self._stream.address
+
+    @property
+    def closed(self) -> bool:
+        return self._stream.error is not None
+
+    def next_number(self) -> int:
+        """Return a number that no request of this channel had."""
+        return next(self._numbers)
+
+    def request(self, frame: Frame, timeout: float | None = None) -> Frame:
+        """Send a frame and return the answer: the frame with the same number. A frame whose number
+        is 0 gets a fresh one.
+
+        Raises UnavailableError if the connection ends, DeadlineExceededError after `timeout`
+        seconds; the answer to such a request is dropped when it comes.
+        """
+        if not frame.number:
+            frame = frame._replace(number=next(self._numbers))
+        self.send(frame)
+        return self.wait(frame.number, timeout)
+
+    def send(self, frame: Frame) -> None:
+        """Send a frame; returns when the system has all of it."""
+        try:
+            if not self._stream.write(frame):
+                with self._writing:
+                    while not self._stream.flush():
+                        self._writable.poll()
+        except errors.UnavailableError as error:
+            self._end(error)
+            raise
+
+    def wait(self, number: int, timeout: float | None = None) -> Frame:
+        """Return the frame with this number."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            with self._lock:
+                answer = self._answers.pop(number, None)
+                if answer is not None:
+                    return answer
+                if self._stream.error is not None:
+                    raise self._stream.unavailable()
+                lead = not self._reading
+                if lead:
+                    self._reading = True
+                else:
+                    signal = self._waiting[number] = Signal()
+                    signal.acquire()
+            if lead:
+                try:
+                    answer = self._read_until(number, deadline)
+                finally:
+                    self._hand_over()
+                if answer is not None:
+                    return answer
+                raise _late(number, self.address, timeout)
+            left = -1 if deadline is None else max(0.0, deadline - time.monotonic())
+            try:
+                woken = signal.acquire(timeout=left)
+            finally:
+                with self._lock:
+                    self._waiting.pop(number, None)
+            if not woken and number not in self._answers:
+                raise _late(number, self.address, timeout)
+
+    def close(self) -> None:
+        """Close the connection; threads that wait get an UnavailableError."""
+        self._end(
+            errors.UnavailableError(None, None, f"the connection with {self.address} was closed")
+        )
+
+    # -- Reading for all ---------------------------------------------------------------------------
+
+    def _read_until(self, number: int, deadline: float | None) -> Frame | None:
+        """Read until the answer is there; returns None at the deadline."""
+        stream, poll = self._stream, self._readable.poll
+        while True:
+            # Ctrl-C interrupts here, where nothing is lost, and not in the middle of a frame.
+            if deadline is None:
+                poll()
+            elif not poll(max(0.0, deadline - time.monotonic()) * 1000):
+                return None
+            whole = False
+            try:
+                frames = stream.read()
+                mine = self._take(frames, number)
+                whole = True
+            except (errors.UnavailableError, ProtocolError) as error:
+                self._end(error)
+                raise stream.unavailable() from None
+            finally:
+                if not whole and stream.error is None:  # interrupted: bytes may be lost
+                    self._end(RuntimeError("it was interrupted in the middle of an answer"))
+            if mine is not None:
+                return mine
+
+    def _take(self, frames: list[Frame], number: int = 0) -> Frame | None:
+        """Keep answers and call on_notice; returns the answer with that number."""
+        mine = None
+        for frame in frames:
+            if frame.number == number and number:
+                mine = frame
+            elif not frame.number:
+                if self.on_notice is not None:
+                    self.on_notice(frame)
+            else:
+                with self._lock:
+                    self._answers[frame.number] = frame
+                    signal = self._waiting.pop(frame.number, None)
+                if signal is not None:
+                    signal.release()
+        return mine
+
+    def _hand_over(self) -> None:
+        """Stop reading; wake one of the threads that wait, so that it reads."""
+        with self._lock:
+            self._reading = False
+            if self._waiting:
+                self._waiting.popitem()[1].release()
+
+    def _end(self, error: Exception) -> None:
+        self._stream.end(error)
+        with self._lock:
+            for signal in self._waiting.values():
+                signal.release()
+            self._waiting.clear()
+
+
+def _late(number: int, address: str, timeout: float | None) -> errors.DeadlineExceededError:
+    message = f"{address} did not answer request {number} in {timeout:g} s"
+    return errors.DeadlineExceededError(None, None, message)
