@@ -110,7 +110,8 @@ class Cluster:
     def start(self):
         for step in self.steps:
             step.start(self.feeds)
-            self.host.schedule(step)
+            if self.steps.index(step) not in self.outcomes:
+                self.host.schedule(step)
         return self
 
     def event(self):

@@ -79,7 +79,7 @@ class ServedStep(PartitionedStep):
         self._gentle = True
 
     def start(self, feeds: Sequence[Any]) -> None:
-        """Begin the step; the caller then pumps it. If it cannot begin, `done` gets the error:
+        """Begin the step; the caller must then pump it. If it cannot begin, `done` gets the error:
         ShapesChanged if a variable does not have the shape that was relied on, or the error that
         the session was closed with.
         """
@@ -92,11 +92,9 @@ class ServedStep(PartitionedStep):
             return
         with self._lock:
             self._begun = True
-            asks = self._asked is not None or self._error is not None
+            self._scheduled = True  # the caller pumps
         if self._deadline is not None:
             self._timer_of_deadline = Deadline(self._deadline, self._be_late)
-        if asks:
-            self._ask_host()
 
     def pump(self) -> None:
         """Run what is ready, in this thread, until everything left is blocked. Does not sleep,
@@ -167,7 +165,7 @@ class ServedStep(PartitionedStep):
         while True:
             with self._lock:
                 self._alone = False
-                stops = self._untouched and self._asked is not None
+                stops = self._asked is not None and self._untouched and not self._may_be_sent()
                 if self._error is None and self.ready and not stops:
                     self._untouched = False
                     return True
@@ -189,6 +187,10 @@ class ServedStep(PartitionedStep):
                         self._alone = False
                         self._pumping = 0
                         return False
+
+    def _may_be_sent(self) -> bool:
+        """Return whether other tasks may have sent elements that they have taken."""
+        return self._gentle and any(is_recv(i.op) for i in self._executable.program.instructions)
 
     def _withdraws(self, gentle: bool) -> bool:
         """Cancel what is blocked; return whether the step fails. It does not if everything blocked
