@@ -108,15 +108,23 @@ class Resources:
     @contextmanager
     def running(self, step: Running) -> Iterator[Running]:
         """Register a step within the with-block, so that `close` can stop it."""
+        self.enlist(step)
+        try:
+            yield step
+        finally:
+            self.dismiss(step)
+
+    def enlist(self, step: Any) -> None:
+        """Register a step, until `dismiss`, so that `close` can stop it."""
         with self._lock:
             if self._closed is not None:
                 raise self._closed
             self._steps.add(step)
-        try:
-            yield step
-        finally:
-            with self._lock:
-                self._steps.discard(step)
+
+    def dismiss(self, step: Any) -> None:
+        """Forget a step that was registered, if it was."""
+        with self._lock:
+            self._steps.discard(step)
 
     def close(self, error: BaseException) -> None:
         """Stop the registered steps with an error. Steps that are registered later raise it."""

@@ -34,7 +34,7 @@ from headrace._src.devices.device import Device
 from headrace._src.devices.pending import Pending
 from headrace._src.devices.rendezvous import Key
 from headrace._src.devices.resources import Resources
-from headrace._src.devices.step_context import active
+from headrace._src.devices.step_context import StepContext, active
 from headrace._src.graph.dataflow import origin_of
 from headrace._src.graph.definition import Kind
 from headrace._src.graph.partition import PartitionedProgram
@@ -119,9 +119,13 @@ class PartitionedStep:
         executable: PartitionedExecutable,
         deadline: float | None = None,
         observe: Observer | None = None,
+        context: StepContext | None = None,
     ) -> None:
         self._executable = executable
-        self.context, self._is_part = context_in(executable.resources, deadline, observe)
+        self._is_part = False
+        if context is None:
+            context, self._is_part = context_in(executable.resources, deadline, observe)
+        self.context = context
         self.rendezvous = self.context.rendezvous
         self.observe = observe
         self.counts = deadline is not None or observe is not None
@@ -137,12 +141,7 @@ class PartitionedStep:
 
     def run(self, feeds: Sequence[Any]) -> list[Any]:
         """Run all partitions and return the fetches."""
-        self._runs = runs = self._executable.runs(self, feeds)
-        self._left = len(runs)
-        # What begins with a Recv is blocked at once: it must not look ready to the pool.
-        self.ready.extend(sorted(runs, key=lambda run: not run.begins_with_recv))
-        for run in runs:
-            run.queued = True
+        self._begin(feeds)
         timer = self._timer()
         try:
             self._work()
@@ -154,7 +153,20 @@ class PartitionedStep:
             self._finish()
         if self._error is not None:
             raise self._error
-        fetched = [run.fetch() for run in runs]
+        return self._fetched()
+
+    def _begin(self, feeds: Sequence[Any]) -> None:
+        """Make the runs of the partitions ready; ShapesChanged if a variable has another shape."""
+        self._runs = runs = self._executable.runs(self, feeds)
+        self._left = len(runs)
+        # What begins with a Recv is blocked at once: it must not look ready to the pool.
+        self.ready.extend(sorted(runs, key=lambda run: not run.begins_with_recv))
+        for run in runs:
+            run.queued = True
+
+    def _fetched(self) -> list[Any]:
+        """Return the fetches, once all partitions are over."""
+        fetched = [run.fetch() for run in self._runs]
         return [fetched[part][position] for part, position in self._executable.program.sources]
 
     def cancel(self, error: BaseException) -> None:
@@ -270,13 +282,17 @@ class PartitionedStep:
         """Cancel what is blocked and raise, unless all of it has been claimed: elements taken from
         a queue must not be lost, and the step ends if nothing else is missing.
         """
-        ended = [one for run in self._runs if not run.over for one in run.cancel_waits()]
+        ended = self._cancel_waits()
         if any(ended) or not ended:
             assert error is not None
             raise error
         with self._lock:
             if not self.ready:
                 self._changed.wait(_MOMENT)
+
+    def _cancel_waits(self) -> list[bool]:
+        """Cancel what is blocked on something else than a partition; see Step.cancel_waits."""
+        return [one for run in self._runs if not run.over for one in run.cancel_waits()]
 
     # -- Ending ------------------------------------------------------------------------------------
 
@@ -297,6 +313,10 @@ class PartitionedStep:
         with self._lock:
             while self._helpers:
                 self._changed.wait(_NAP)
+        self._clean_up()
+
+    def _clean_up(self) -> None:
+        """End what is left of a step that failed, and drop what lived as long as the step."""
         if self._error is not None:
             for run in self._runs:
                 if not run.over:
@@ -313,8 +333,12 @@ class PartitionedStep:
         return timer
 
     def _be_late(self) -> None:
-        """In the timer's thread: stop the step, with an error that names an operation that runs,
-        or else what one waits for.
+        """In the timer's thread: stop the step."""
+        self.cancel(self._lateness())
+
+    def _lateness(self) -> BaseException:
+        """Return the error of a step whose deadline has passed: it names an operation that runs, or
+        else what one waits for.
         """
         running = next(filter(None, [run.current() for run in self._runs]), None)
         happening, op = "", None
@@ -326,7 +350,7 @@ class PartitionedStep:
             op = origin_of(node)
             happening = f" while {op.type} '{op.name}' waited for {what}"
         message = f"Timed out waiting for notification: the step's deadline passed{happening}"
-        self.cancel(errors.DeadlineExceededError(None, op, message))
+        return errors.DeadlineExceededError(None, op, message)
 
 
 class _Run:
