@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Imported",
     "InputMap",
+    "add_functions",
     "all_or_nothing",
     "extend_graph",
     "import_nodes",
@@ -168,7 +169,7 @@ def import_nodes(
 ) -> Imported:
     """Add the nodes of `graph_def` under `prefix/`; to be called within `all_or_nothing`."""
     _check_versions(graph_def.versions)
-    _add_functions(graph, graph_def.library)
+    add_functions(graph, graph_def.library)
     nodes = _read_nodes(graph, graph_def, producer_ops)
     _check_input_map(input_map, nodes)
     order = _sorted(nodes, input_map)
@@ -492,7 +493,8 @@ def _check_inputs(node: _Node, nodes: Mapping[str, _Node], input_map: InputMap) 
 # -- Making ----------------------------------------------------------------------------------------
 
 
-def _add_functions(graph: Graph, library: proto.FunctionDefLibrary) -> None:
+def add_functions(graph: Graph, library: proto.FunctionDefLibrary) -> None:
+    """Add the functions of a GraphDef's library; ValueError if they don't fit."""
     for message in library.function:
         add_function(graph, GraphFunction.from_proto(message, graph))
     for pair in library.gradient:

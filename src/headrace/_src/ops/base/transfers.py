@@ -27,6 +27,7 @@ from headrace._src.graph.definition import (
     OpKernel,
     UniversalDefinition,
 )
+from headrace._src.graph.internal_definitions import form, register_internal
 from headrace._src.graph.schema import Schema
 from headrace._src.ops.base import infer
 
@@ -128,16 +129,18 @@ RECV = UniversalDefinition(
     doc="Receive a tensor from another device.",
 )
 # In a step with control flow primitives, a tensor may be dead.
-_IN_FLOWS: dict[Definition, Definition] = {
-    SEND: replace(SEND, flow=Flow.SEND),
-    SEND_CONTROL: replace(SEND_CONTROL, flow=Flow.SEND),
-    RECV: replace(RECV, flow=Flow.RECV),
-}
+_ROLES = {SEND: Flow.SEND, SEND_CONTROL: Flow.SEND, RECV: Flow.RECV}
+register_internal(TRANSFER, *_ROLES)
+
+
+@form("in_flow")
+def _in_flow(definition: Definition) -> Definition:
+    return replace(definition, flow=_ROLES[definition])
 
 
 def for_flow(definition: Definition, steers: bool) -> Definition:
     """Return the definition of a Send or Recv for a step; `steers`: the step has primitives."""
-    return _IN_FLOWS[definition] if steers else definition
+    return _in_flow(definition) if steers else definition
 
 
 def is_send(op: Any) -> bool:
