@@ -56,6 +56,7 @@ class Settings:
     heartbeat_ms: milliseconds between two heartbeats of a connection (HEADRACE_HEARTBEAT_MS).
     heartbeats_missed: after how many unanswered heartbeats a process counts as dead
         (HEADRACE_HEARTBEATS_MISSED).
+    servers_stay: whether Server.join goes on when all workers have ended (HEADRACE_SERVERS_STAY).
     """
 
     dnnl: str | None = None
@@ -79,6 +80,7 @@ class Settings:
     link_mb: int = 256
     heartbeat_ms: int = 200
     heartbeats_missed: int = 5
+    servers_stay: bool = False
 
 
 def read(environment: Mapping[str, str]) -> Settings:
@@ -109,6 +111,7 @@ def read(environment: Mapping[str, str]) -> Settings:
         link_mb=_count(environment, "HEADRACE_LINK_MB", 1, 256),
         heartbeat_ms=_count(environment, "HEADRACE_HEARTBEAT_MS", 1, 200),
         heartbeats_missed=_count(environment, "HEADRACE_HEARTBEATS_MISSED", 1, 5),
+        servers_stay=_flag(environment, "HEADRACE_SERVERS_STAY"),
     )
 
 

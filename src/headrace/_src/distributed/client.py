@@ -48,8 +48,8 @@ class Master:
         self._numbers = itertools.count(1)
         self._lock = Lock()
         self._graph: tuple[int, int] | None = None  # version and mutations of what was sent
-        self._mixed = False
-        request = say.OpenSession(next(self._numbers), _process, config.SerializeToString())
+        config = b"" if config is None else config.SerializeToString()
+        request = say.OpenSession(next(self._numbers), _process, config)
         try:
             opened = self._ask(request)
         except BaseException:

@@ -193,7 +193,7 @@ def extend_graph(graph: Graph, graph_def: GraphDef) -> None:
     """
     with all_or_nothing(graph):
         _check_versions(graph_def.versions)
-        _add_functions(graph, graph_def.library)
+        add_functions(graph, graph_def.library)
         nodes = _read_nodes(graph, graph_def, {}, graph._by_name)
         known = _known_inputs(graph, nodes)
         order = _sorted(nodes, known)

@@ -27,7 +27,8 @@ from headrace._src.graph.import_graph import extend_graph
 from headrace._src.graph.partition import Partitions
 from headrace._src.graph.structured import Unraisable
 from headrace._src.ops.base.transfers import is_recv, is_send
-from headrace._src.pipeline import Options, divide, optimise, prepare
+from headrace._src.pipeline import Options, optimise, prepare
+from headrace._src.server.draft import divide
 from headrace._src.place.constraints import Placement
 from headrace._src.server.registration import pack
 

@@ -16,7 +16,6 @@ from headrace._src.core import errors
 from headrace._src.core.locks import Lock
 from headrace._src.core.proto import ConfigProto, GraphDef
 from headrace._src.devices import workers
-from headrace._src.devices.device import task_devices
 from headrace._src.devices.rendezvous import Key, RemoteRendezvous
 from headrace._src.devices.resources import Resources
 from headrace._src.distributed import messages as say
@@ -26,9 +25,10 @@ from headrace._src.graph.control_roles import DEAD
 from headrace._src.graph.dataflow import Dataflow
 from headrace._src.graph.flow_def import decode_flow
 from headrace._src.graph.graph import Graph
-from headrace._src.pipeline import Options, compile_at, finish_partitions
+from headrace._src.pipeline import Options, compile_at
+from headrace._src.server.draft import finish_partitions, brief, task_devices
 from headrace._src.runtime import PartitionedExecutable
-from headrace._src.runtime.served import ServedStep, brief
+from headrace._src.runtime.served import ServedStep
 from headrace._src.server.registration import unpack
 from headrace._src.session import configuration
 from headrace._src.session.function_runs import FunctionRuns
@@ -181,7 +181,7 @@ class WorkerState:
         config = ConfigProto.FromString(request.config)
         options = replace(configuration.options(config, remote=True), devices=self._devices)
         shared = None if request.isolated else self._state
-        self._sessions[key] = _Session(options, Resources(self._devices, shared=shared))
+        self._sessions[key] = _Session(options, shared or Resources(self._devices))
         return [
             [d.name, d.device_type, d.memory_limit_bytes, d.incarnation]
             for d in map(listed, self._devices)
@@ -192,7 +192,7 @@ class WorkerState:
         session = self._sessions.pop(key, None)
         if session is not None:
             closed = errors.CancelledError(None, None, "the session was closed")
-            session.resources.close(closed)
+            None if session.resources is self._state else session.resources.close(closed)
 
     def close(self) -> None:
         """Drop all sessions."""

@@ -8,6 +8,7 @@ pool, which report to the loop.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import secrets
 import threading
@@ -144,7 +145,7 @@ class Task:
             self._over.notify_all()
         for links in list(self._links.values()):
             for link in links:
-                link.send(Frame(*say.encode(say.Goodbye())))
+                _post(link, say.Goodbye())
         self._state.close()
         self._loop.stop()
 
@@ -190,7 +191,7 @@ class Task:
         peer = link.context = Peer(name, hello.incarnation)
         newer = [p for p in self._links if p.name == name and p.incarnation > peer.incarnation]
         if newer:
-            link.send(Frame(*say.encode(say.Fenced(0, f"{name} has been replaced"))))
+            _post(link, say.Fenced(0, f"{name} has been replaced"))
             self._loop.call_later(_LINGER, link.close)
             return
         for old in [p for p in self._links if p.name == name and p.incarnation < peer.incarnation]:
@@ -265,7 +266,7 @@ class Task:
             return self._received(peer, message)
         link = self.link_to(peer)
         if link is not None:
-            link.send(Frame(*say.encode(message)))
+            _post(link, message)
         return []
 
     def link_to(self, peer: Peer) -> Link | None:
@@ -405,3 +406,9 @@ class Task:
 
         workers.start(divide)
         return []
+
+
+def _post(link: Link, message: Any) -> None:
+    """Send a message. If the connection has ended, the loop is about to say so."""
+    with contextlib.suppress(errors.UnavailableError):
+        link.send(Frame(*say.encode(message)))
