@@ -16,6 +16,7 @@ __all__ = [
     "Connect",
     "Deliver",
     "Divide",
+    "Drop",
     "Extend",
     "Forget",
     "OpenState",
@@ -45,6 +46,7 @@ class Connect(NamedTuple):
     """Connect to a task, until there is a connection; report it as `connected`."""
 
     task: str
+    address: str
 
 
 class Stop(NamedTuple):
@@ -119,6 +121,12 @@ class Extend(NamedTuple):
 
     session: int
     request: Any
+
+
+class Drop(NamedTuple):
+    """Drop the graph of a session."""
+
+    session: int
 
 
 class Divide(NamedTuple):

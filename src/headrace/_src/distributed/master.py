@@ -25,6 +25,7 @@ from headrace._src.core.device_names import DeviceSpec
 from headrace._src.core.proto import ConfigProto
 from headrace._src.distributed import instructions as do
 from headrace._src.distributed import messages as say
+from headrace._src.distributed.cluster_spec import ClusterSpec
 from headrace._src.distributed.instructions import Peer
 
 __all__ = ["Divided", "Master"]
@@ -56,10 +57,12 @@ class _Session:
     opening: say.OpenSession
     tasks: dict[str, Peer | None]
     missing: set[str]
+    addresses: Mapping[str, str]
     since: float
     notice: float
     devices: dict[str, list[list[Any]]] = field(default_factory=dict)
     steps: dict[int, _Step] = field(default_factory=dict)
+    ahead: dict[str, int] = field(default_factory=dict)  # of the tasks' clocks, in microseconds
     lost: dict[str, str] = field(default_factory=dict)  # tasks that are gone, and the reasons
     closed: bool = False
 
@@ -114,6 +117,7 @@ class Master:
     """The machine of the master of one server.
 
     addresses: of the tasks, by name. shapes_of: the key of a run's registration, from its feeds.
+    clock: the time of day, in microseconds.
     """
 
     def __init__(
@@ -122,9 +126,11 @@ class Master:
         incarnation: int,
         addresses: Mapping[str, str],
         shapes_of: Callable[[Any], Any],
+        clock: Callable[[], int],
     ) -> None:
         self.me = Peer(name, incarnation)
         self._addresses = dict(addresses)
+        self._clock = clock
         self._shapes_of = shapes_of
         self._peers: dict[str, Peer] = {}
         self._sessions: dict[int, _Session] = {}
@@ -242,23 +248,29 @@ class Master:
 
     def _open(self, peer: Peer, message: say.OpenSession) -> Instructions:
         number = next(self._numbers)
-        names, _ = _asked_for(message, self._addresses, self.me.name)
-        tasks: dict[str, Peer | None] = dict.fromkeys(names)
+        addresses = _addresses_of(message, self._addresses, self.me.name)
+        tasks: dict[str, Peer | None] = dict.fromkeys(addresses)
         notice = self._now + _FIRST_NOTICE
-        session = _Session(number, peer, message, tasks, set(names), self._now, notice)
+        session = _Session(
+            number, peer, message, tasks, set(addresses), addresses, self._now, notice
+        )
         self._sessions[number] = session
         found: Instructions = []
-        for task in names:
+        for task, address in addresses.items():
             known = self._peers.get(task)
-            found += [do.Connect(task)] if known is None else self._open_on(session, known)
+            if known is None:
+                found.append(do.Connect(task, address))
+            else:
+                found += self._open_on(session, known)
         return found
 
     def _open_on(self, session: _Session, peer: Peer) -> Instructions:
         session.tasks[peer.name] = peer
-        request = self._ask("opened", session, peer.name)
-        isolated = _asked_for(session.opening, self._addresses, self.me.name)[1]
+        request = self._ask("opened", session, peer.name, self._clock())
+        opening = session.opening
+        isolated = ConfigProto.FromString(opening.config).isolate_session_state
         message = say.OpenWorkerSession(
-            request, session.number, int(isolated), session.opening.process, session.opening.config
+            request, session.number, int(isolated), opening.process, opening.config
         )
         return [do.Send(peer, message)]
 
@@ -271,6 +283,7 @@ class Master:
             return []
         session.missing.discard(peer.name)
         session.devices[peer.name] = message.devices
+        session.ahead[peer.name] = message.clock - (what[3] + self._clock()) // 2
         if session.missing:
             return []
         devices = [each for task in session.tasks for each in session.devices[task]]
@@ -281,7 +294,7 @@ class Master:
         """Return whom a session waits for, since when, and what to do."""
         since = round(self._now - session.since)
         each = [
-            f"{task} at {self._addresses[task]} ("
+            f"{task} at {session.addresses[task]} ("
             + ("it does not answer: is it running?" if task not in self._peers else "it is busy")
             + ")"
             for task in sorted(session.missing)
@@ -300,7 +313,7 @@ class Master:
         """A task of a session is gone."""
         if peer.name in session.missing:  # it went while the session was opened: wait for the next
             session.tasks[peer.name] = None
-            return [do.Connect(peer.name)]
+            return [do.Connect(peer.name, session.addresses[peer.name])]
         session.lost[peer.name] = why
         found: Instructions = []
         for step in session.steps.values():
@@ -328,7 +341,7 @@ class Master:
             if worker is not None and task not in session.lost:
                 request = self._ask("closed", session, task)
                 found.append(do.Send(worker, say.CloseWorkerSession(request, session.number)))
-        return found
+        return [*found, do.Drop(session.number)]
 
     def _mine(self, peer: Peer, number: int) -> _Session | None:
         """Return a session of this client."""
@@ -448,6 +461,7 @@ class Master:
                     session.number,
                     graph.number,
                     request.traced,
+                    session.ahead[task],
                     tuple([tensors[i] for i in divided.feeds[task]]),
                 ),
             )
@@ -534,11 +548,11 @@ class Master:
 
     # -- Answers of workers ------------------------------------------------------------------------
 
-    def _ask(self, what: str, subject: Any, task: str) -> int:
+    def _ask(self, what: str, subject: Any, task: str, *more: Any) -> int:
         """Return the number of a request whose answer is for `subject`."""
         number = next(self._numbers)
         if what != "reset":
-            self._asked[number] = what, subject, task
+            self._asked[number] = what, subject, task, *more
         return number
 
     def _answered(self, peer: Peer, message: say.Done) -> Instructions:
@@ -565,12 +579,17 @@ class Master:
         return []
 
 
-def _asked_for(
+def _addresses_of(
     message: say.OpenSession, addresses: Mapping[str, str], own: str
-) -> tuple[list[str], bool]:
-    """Return the tasks of a session, the master's own first, and whether its state is isolated."""
+) -> dict[str, str]:
+    """Return the addresses of a session's tasks, the master's own first: those of the cluster that
+    its ConfigProto describes, or else of the server's, as far as its device filters name them.
+    """
     config = ConfigProto.FromString(message.config)
-    return _filtered(addresses, list(config.device_filters), own), config.isolate_session_state
+    if config.HasField("cluster_def"):
+        addresses = ClusterSpec(config.cluster_def).addresses()
+    tasks = _filtered(addresses, list(config.device_filters), own)
+    return {task: addresses.get(task, "") for task in tasks}
 
 
 def _filtered(addresses: Mapping[str, str], filters: list[str], own: str) -> list[str]:

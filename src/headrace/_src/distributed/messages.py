@@ -215,10 +215,11 @@ class OpenWorkerSession(NamedTuple):
 
 
 class WorkerSessionOpened(NamedTuple):
-    """`devices`: see SessionOpened."""
+    """`devices`: see SessionOpened. `clock`: the worker's time, in microseconds."""
 
     number: int
     devices: list[list[Any]]
+    clock: int
 
 
 class CloseWorkerSession(NamedTuple):
@@ -246,12 +247,15 @@ class DeregisterGraph(NamedTuple):
 
 
 class RunGraph(NamedTuple):
-    """Run a worker's part of a step. The answer is StepDone or StepFailed."""
+    """Run a worker's part of a step. The answer is StepDone or StepFailed. `ahead`: by how many
+    microseconds the worker's clock is ahead of the master's, for traces.
+    """
 
     number: int
     session: int
     graph: int
     traced: int
+    ahead: int
     tensors: Tensors
 
 
@@ -311,7 +315,7 @@ _KIND = {message: kind for kind, message in enumerate(_KINDS, 1)}
 _FIXED = {
     Run: Struct("<QQIB"),
     Ran: Struct("<B"),
-    RunGraph: Struct("<QQB"),
+    RunGraph: Struct("<QQBq"),
     StepDone: Struct("<B"),
     Tensor: Struct("<II"),
 }

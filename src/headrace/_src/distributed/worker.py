@@ -94,13 +94,15 @@ class Worker:
                 found += self._cancel(step, gone)
         return found
 
-    def opened(self, session: Key, number: int, devices: list[list[Any]]) -> Instructions:
-        """The state of a session is there."""
+    def opened(
+        self, session: Key, number: int, devices: list[list[Any]], clock: int
+    ) -> Instructions:
+        """The state of a session is there. `clock`: the time of day, in microseconds."""
         known = self._sessions.get(session)
         if known is None:
             return [do.CloseState(session)]
         known.is_open = True
-        answer = do.Send(session[0], say.WorkerSessionOpened(number, devices))
+        answer = do.Send(session[0], say.WorkerSessionOpened(number, devices, clock))
         return [answer, *self._close_if_idle(known)]
 
     def built(self, graph: tuple[Key, int], error: BaseException | None) -> Instructions:

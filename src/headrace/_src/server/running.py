@@ -12,9 +12,11 @@ from collections import deque
 from dataclasses import replace
 from typing import Any, Protocol
 
+import numpy as np
+
 from headrace._src.core import errors
 from headrace._src.core.locks import Lock
-from headrace._src.core.proto import ConfigProto, GraphDef
+from headrace._src.core.proto import ConfigProto, GraphDef, RunMetadata
 from headrace._src.devices import workers
 from headrace._src.devices.rendezvous import Key, RemoteRendezvous
 from headrace._src.devices.resources import Resources
@@ -156,7 +158,9 @@ class Running:
 
     def done(self, fetches: list[Any] | None, error: BaseException | None) -> None:
         """Called once, when nothing of the step runs any more."""
-        stats = None if self.recorder is None or error is not None else self.recorder.stats()
+        stats = None
+        if self.recorder is not None and error is None:
+            stats = np.frombuffer(self.recorder.stats(self.request.ahead), np.uint8)
         self.host.ended(self.number, fetches, error, stats)
 
 
@@ -247,7 +251,7 @@ class WorkerState:
         assert graph is not None and running.rendezvous is not None
         observe = None
         if request.traced:
-            running.recorder = TraceRecorder(None, True, False)
+            running.recorder = TraceRecorder(RunMetadata(), True, False)
             observe = running.recorder.observe
 
         def done(fetches: list[Any] | None, error: BaseException | None) -> None:

@@ -51,6 +51,10 @@ _TO_WORKER = (
 _log = logging.getLogger("headrace")
 
 
+def _clock() -> int:
+    return time.time_ns() // 1000
+
+
 def new_incarnation() -> int:
     """Return a number for this process that is larger than those of earlier ones."""
     return (time.time_ns() >> 10 << 10 | secrets.randbits(10)) & (1 << 63) - 1
@@ -66,7 +70,7 @@ class Task:
         self._addresses = spec.addresses()
         self._hello = Hello("task", job, index, self.incarnation)
         self._worker = Worker(self.name, self.incarnation)
-        self._master = Master(self.name, self.incarnation, self._addresses, shapes_of)
+        self._master = Master(self.name, self.incarnation, self._addresses, shapes_of, _clock)
         self._state = WorkerState(self.name, self.incarnation, config or ConfigProto(), self)
         self._graphs: dict[int, MirroredGraph] = {}  # of sessions
         self._configs: dict[int, bytes] = {}
@@ -94,6 +98,7 @@ class Task:
             do.Deliver: self._deliver,
             do.ResetState: self._reset_state,
             do.Extend: self._extend,
+            do.Drop: self._drop,
             do.Divide: self._divide,
         }
 
@@ -277,14 +282,14 @@ class Task:
     def _connect(self, each: do.Connect) -> list[Any]:
         if each.task not in self._connecting:
             self._connecting.add(each.task)
-            workers.start(partial(self._keep_connecting, each.task))
+            workers.start(partial(self._keep_connecting, each.task, each.address))
         return []
 
-    def _keep_connecting(self, task: str) -> None:
+    def _keep_connecting(self, task: str, address: str) -> None:
         """In a thread of the pool: connect to a task, as soon as it is there."""
         while self._stopped is None and task in self._connecting:
             try:
-                found = connect(self._addresses[task], self._hello, self._key, _PATIENCE)
+                found = connect(address, self._hello, self._key, _PATIENCE)
             except (OSError, errors.OpError) as error:
                 _log.debug("no connection to %s yet: %s", task, error)
                 time.sleep(_RETRY)
@@ -295,7 +300,7 @@ class Task:
                 _log.warning(
                     "%s was expected at %s, but %s is there: the cluster specifications of the "
                     "two differ",
-                    *(task, self._addresses[task], name),
+                    *(task, address, name),
                 )
                 time.sleep(_PATIENCE)
                 continue
@@ -314,7 +319,8 @@ class Task:
                 if others or time.monotonic() > until:
                     reason = "has been restarted" if others else "does not answer"
                     raise errors.AbortedError(None, None, f"{task} {reason}")
-                self.report(lambda task=task: [do.Connect(task)])
+                address = self._addresses.get(task, "")
+                self.report(lambda each=do.Connect(task, address): [each])
                 time.sleep(0.005)
 
     def _fenced(self, each: do.Stop) -> list[Any]:
@@ -331,7 +337,7 @@ class Task:
             number = each.request.number
             self._worker.received(each.session[0], say.CloseWorkerSession(0, each.session[1]))
             return [do.Send(each.session[0], say.failed(number, error))]
-        return self._worker.opened(each.session, each.request.number, devices)
+        return self._worker.opened(each.session, each.request.number, devices, _clock())
 
     def _close_state(self, each: do.CloseState) -> list[Any]:
         self._state.close_session(each.session)
@@ -392,6 +398,10 @@ class Task:
         except Exception as failed:
             error = failed
         return self._master.extended(each.request, error)
+
+    def _drop(self, each: do.Drop) -> list[Any]:
+        self._graphs.pop(each.session, None)
+        return []
 
     def _divide(self, each: do.Divide) -> list[Any]:
         mirror = self._mirror(each.session)
