@@ -16,10 +16,8 @@ def fresh_graph():
 
 
 def found(fetches, feeds=(), **options):
-    with session(**options) as s:
-        if tf.global_variables():
-            s.run(tf.global_variables_initializer())
-        return brief(program_of(s, fetches, feeds)[0])
+    with session() as s:
+        return brief(program_of(s, fetches, feeds, **options)[0])
 
 
 def crossing(value):
@@ -28,17 +26,15 @@ def crossing(value):
 
 
 @pytest.mark.parametrize("size", [10, 100_000])
-@pytest.mark.parametrize("jit", [False, True])
-def test_a_step_is_brief_if_it_has_few_elements(size, jit):
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_step_is_brief_if_it_has_few_elements(size, compiled):
     x = tf.placeholder(tf.float32, [None])
     with on(1):
         y = tf.tanh(x) * 2.0
     with on(0):
         z = y + 1.0
-    level = tf.OptimizerOptions.ON_1 if jit else tf.OptimizerOptions.OFF
-    options = tf.GraphOptions(optimizer_options=tf.OptimizerOptions(global_jit_level=level))
     feeds = {x: np.zeros(size, np.float32)}
-    assert found([z], feeds, graph_options=options) == (size == 10)
+    assert found([z], feeds, compiled=compiled) == (size == 10)
 
 
 @pytest.mark.parametrize("size", [16, 128])
@@ -70,10 +66,12 @@ def test_updates_of_small_variables_and_of_rows_of_large_ones_are_brief(use_reso
     with session() as s:
         s.run(tf.global_variables_initializer())
         for fetches in ([counted, crossing(counted)], [rows, crossing(rows)], [update.op, moved]):
-            wanted = fetches, feeds if fetches[0] is not counted else ()
-            assert brief(program_of(s, *wanted)[0]), fetches
+            given = feeds if fetches[0] is not counted else ()
+            for compiled in (False, True):
+                assert brief(program_of(s, fetches, given, compiled)[0]), fetches
         for fetches in ([all_of_it, crossing(rows)], [dense.op, crossing(rows)], [table, moved]):
-            assert not brief(program_of(s, fetches, feeds)[0]), fetches
+            for compiled in (False, True):
+                assert not brief(program_of(s, fetches, feeds, compiled)[0]), fetches
 
 
 def test_a_small_element_for_a_queue_is_brief():
