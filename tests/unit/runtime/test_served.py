@@ -52,10 +52,10 @@ def test_a_round_trip_between_two_tasks():
     y = round_trip(round_trip(x))
     with session() as s:
         wanted = s.run(y, {x: [0.5, 1.0]})
-        for _ in range(3):
+        for _ in range(3):  # the later ones are compiled
             step = cluster(s, [y], {x: np.float32([0.5, 1.0])}).start().run()
             assert step.is_over and step.error is None
-            assert step.values[0].tolist() == wanted.tolist()
+            assert step.values[0] == pytest.approx(wanted)
         assert not s._resources._steps
 
 

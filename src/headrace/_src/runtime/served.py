@@ -134,13 +134,15 @@ class ServedStep(PartitionedStep):
         """Stop the step at once, from any thread, with an error: another task has failed, and needs
         nothing of this one.
         """
-        self._fail(error)
-        self._ask_host()
+        if not self._ended:
+            self._fail(error)
+            self._ask_host()
 
     def wake(self, run: _Run) -> None:
-        super().wake(run)
-        if self.ready and not self._pumping:
-            self._ask_host()
+        if not self._ended:
+            super().wake(run)
+            if self.ready and not self._pumping:
+                self._ask_host()
 
     # -- Threads -----------------------------------------------------------------------------------
 
@@ -206,21 +208,23 @@ class ServedStep(PartitionedStep):
 
     def _end(self) -> None:
         """Fetch, clean up and tell the server, in the only thread that works for the step."""
+        with self._lock:
+            self._ended = True  # an error that comes now is too late
+            error = self._error
         values = None
-        if self._error is None:
+        if error is None:
             try:
                 values = self._fetched()
-            except BaseException as error:
-                self._fail(error)
+            except BaseException as failed:
+                error = failed
         self._clean_up()
         if self._timer_of_deadline is not None:
             self._timer_of_deadline.cancel()
         self.context.resources.dismiss(self)
         with self._lock:
-            self._ended = True
             self._runs = []
             self.ready.clear()
-        self._done(values, self._error)
+        self._done(values, error)
 
 
 def takes_elements(program: PartitionedProgram) -> bool:

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from headrace._src.core.tensor_shape import TensorShape
-from headrace._src.devices.device import find_device
 from headrace._src.devices.rendezvous import Key
 from headrace._src.graph.control_roles import DEAD, Flow
 from headrace._src.graph.definition import (
@@ -59,7 +58,7 @@ class _Moving(Definition):
 
 
 def _transfer(value: Any, *, send_device: str, ctx: Any) -> Any:
-    return ctx.device.put(find_device(send_device).get(value))
+    return ctx.device.put(ctx.resources.device(send_device).get(value))
 
 
 TRANSFER = _Moving(
