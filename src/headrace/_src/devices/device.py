@@ -32,6 +32,7 @@ __all__ = [
     "Containers",
     "Device",
     "Link",
+    "compiler_of",
     "device_types",
     "devices_on_request",
     "find_device",
@@ -236,6 +237,17 @@ def find_device(name: str) -> Device:
             if found is None:
                 found = _devices[name] = _types[device_type].make(name)
     return found
+
+
+def compiler_of(name: str) -> str | None:
+    """Return the compiler of the device with this full name, which may be one of another process:
+    none is made.
+    """
+    found = _devices.get(name)
+    if found is not None:
+        return found.compiler
+    known = _types.get(str(DeviceSpec.from_string(name).device_type))
+    return None if known is None else getattr(known.make, "compiler", None)
 
 
 def known_devices() -> list[Device]:

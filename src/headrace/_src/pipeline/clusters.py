@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import Any
 
 from headrace._src.core.config import settings
-from headrace._src.devices.device import find_device
+from headrace._src.devices.device import compiler_of
 from headrace._src.graph.dataflow import Dataflow, Node
 from headrace._src.lowering.backends import backend
 
@@ -40,7 +40,7 @@ def cluster(flow: Dataflow, tell: Callable[[Node, str], None] | None = None) -> 
 
 def _further_backends(flow: Dataflow) -> tuple[Any, ...]:
     """Return the backends of a flow's devices, if one of them is not a CPU's."""
-    wanted = {find_device(device).compiler for device in flow.devices} - {None, "llvm"}
+    wanted = {compiler_of(device) for device in flow.devices} - {None, "llvm"}
     if not wanted:
         return ()
     llvm = import_module(f"{_COMPILER}.clusters.backend").LLVM

@@ -48,7 +48,18 @@ from headrace._src.pipeline.reports import report_races
 from headrace._src.pipeline.schedule import schedule, schedule_flow
 from headrace._src.place.constraints import Placement, place
 
-__all__ = ["PASSES", "Options", "compile_step", "finish", "finish_as_is", "optimise", "prepare"]
+__all__ = [
+    "PASSES",
+    "Options",
+    "compile_step",
+    "finish",
+    "finish_as_is",
+    "incarnations",
+    "optimise",
+    "prepare",
+    "run_stage",
+    "with_transfers",
+]
 
 Shape = tuple[int, ...] | None
 Watch = Callable[[str, Any], None]
@@ -164,9 +175,16 @@ PASSES: list[PipelinePass] = [
         verify_order,
         "whole first",
     ),
-    PipelinePass("finish", "cut", lambda f, o: cut(f), verify_partitions, "by itself"),
+    PipelinePass(
+        "finish", "cut", lambda f, o: cut(f, incarnations(o)), verify_partitions, "by itself"
+    ),
     PipelinePass("finish", "schedule", lambda f, o: schedule(f), verify_programs, "by itself"),
 ]
+
+
+def incarnations(options: Options) -> dict[str, int]:
+    """Return the incarnations of a session's devices."""
+    return {device.name: device.incarnation for device in options.devices}
 
 
 @without_collector
@@ -178,7 +196,7 @@ def prepare(
 ) -> Dataflow:
     """Return the operations that a step needs, on their devices."""
     request = Request(tuple(fetches), tuple(targets), tuple(feeds))
-    step = _run("prepare", request, options)
+    step = run_stage("prepare", request, options)
     report_races(find_races(step))
     return step
 
@@ -189,10 +207,10 @@ def optimise(step: Dataflow, shapes: Sequence[Shape], options: Options) -> Dataf
     has no structured form.
     """
     if step.steers or step.calls:
-        step = _run("raise", step, options)
-    step = _run("transfer", step, options)
-    step = _run("read", step, options)
-    return _run("optimise", (step, shapes), options)
+        step = run_stage("raise", step, options)
+    step = run_stage("transfer", step, options)
+    step = run_stage("read", step, options)
+    return run_stage("optimise", (step, shapes), options)
 
 
 def finish(flow: Dataflow, options: Options, compiled: bool = False) -> Any:
@@ -201,10 +219,10 @@ def finish(flow: Dataflow, options: Options, compiled: bool = False) -> Any:
     """
     if compiled:
         with announced("compiling a step"):
-            flow = _run("compile", flow, options)
+            flow = run_stage("compile", flow, options)
     elif options.jit == "auto":
-        flow = _run("interpret", flow, options)
-    return _run("finish", flow, options)
+        flow = run_stage("interpret", flow, options)
+    return run_stage("finish", flow, options)
 
 
 def _compiling(options: Options) -> Callable[[Dataflow], Program]:
@@ -217,18 +235,26 @@ def finish_as_is(step: Dataflow, options: Options, whole: bool = False) -> Any:
     """Return the program of a prepared step that runs with any shapes, or its PartitionedProgram.
     `whole`: one Program, whatever the devices.
     """
-    step = _run("transfer", hold_constants(step), replace(options, watch=None))
-    step = read_variables(step, ordered=True)
-    if settings().verify:
-        verify_reads(step)
-        verify_transfers(step)
+    step = with_transfers(step, options)
     if whole:
         return replace(schedule_flow(step), specialised=False)
-    made = _run("finish", step, replace(options, watch=None))
+    made = run_stage("finish", step, replace(options, watch=None))
     if isinstance(made, Program):
         return replace(made, specialised=False)
     programs = tuple(replace(program, specialised=False) for program in made.programs)
     return replace(made, programs=programs)
+
+
+def with_transfers(step: Dataflow, options: Options) -> Dataflow:
+    """Return a prepared step that runs with any shapes, in which transfers and reads are
+    explicit.
+    """
+    step = run_stage("transfer", hold_constants(step), replace(options, watch=None))
+    step = read_variables(step, ordered=True)
+    if settings().verify:
+        verify_reads(step)
+        verify_transfers(step)
+    return step
 
 
 def compile_step(
@@ -246,7 +272,8 @@ def compile_step(
     return finish(flow, options, options.jit != "off")
 
 
-def _run(stage: str, form: Any, options: Options) -> Any:
+def run_stage(stage: str, form: Any, options: Options) -> Any:
+    """Run the passes of a stage, each with its verifier."""
     for each in PASSES:
         if each.stage == stage:
             form = (

@@ -4,7 +4,8 @@ TRANSFER passes a value to the device of its node. It stands for the edge as lon
 one piece. When the step is cut into partitions, each TRANSFER becomes a SEND on the value's device
 and a RECV on its own, which meet in the step's rendezvous.
 
-SEND and RECV have TensorFlow's names and attributes. A control edge is a SEND_CONTROL and a RECV of
+SEND and RECV have TensorFlow's names and attributes, and a `stage` (see ops.base.stages; -1: none).
+A control edge is a SEND_CONTROL and a RECV of
 an empty tensor. In a step with control flow primitives, a tensor may be dead, and each iteration of
 a loop sends its own (`for_flow`).
 """
@@ -46,7 +47,8 @@ __all__ = [
 NOTHING = np.empty(0, np.float32)  # the tensor that a control edge sends
 
 _EDGE = (
-    "tensor_name: string; send_device: string; send_device_incarnation: int; recv_device: string"
+    "tensor_name: string; send_device: string; send_device_incarnation: int; recv_device: string; "
+    "stage: int = -1"
 )
 
 

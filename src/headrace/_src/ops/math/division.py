@@ -9,8 +9,8 @@ import numpy as np
 from headrace._src.core import dtypes
 from headrace._src.core.export import export
 from headrace._src.graph.definition import NOT_DIFFERENTIABLE, Definition, Precision, Sample
-from headrace._src.graph.operation import Tensor
 from headrace._src.graph.internal_definitions import register_internal
+from headrace._src.graph.operation import Tensor
 from headrace._src.graph.schema import Schema
 from headrace._src.lowering.anchors import Divisor
 from headrace._src.lowering.pointwise import rounded_once

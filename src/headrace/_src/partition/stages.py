@@ -1,0 +1,55 @@
+"""Stages of a step in partitions. In: a Dataflow whose nodes have devices, or its Partitions. Out:
+the level of each node; the check of the stages.
+
+The level of a node is the greatest number of crossings between devices on a path to it. A Send has
+the level of the node that makes its value as its `stage`, a Recv that of its TRANSFER, which is
+greater. ops.base.stages says what follows for the regions of each partition. A step with control
+flow primitives has no levels, because its loops cross devices in each iteration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from headrace._src.core.errors import InternalError
+from headrace._src.graph.dataflow import Dataflow, Node
+from headrace._src.ops.base.stages import keeps_stages
+from headrace._src.ops.base.transfers import is_recv, is_send, key_of
+
+__all__ = ["NO_STAGE", "levels", "verify_stages"]
+
+NO_STAGE = -1
+
+
+def levels(flow: Dataflow) -> dict[Node, int]:
+    """Return the level of each node of a whole step; nothing for one with primitives."""
+    if flow.steers:
+        return {}
+    found: dict[Node, int] = {}
+    for node in flow.nodes:
+        level = 0
+        for before in (*(v.producer for v in node.inputs), *node.controls):
+            if isinstance(before, Node) and before.constant is None:
+                level = max(level, found[before] + (before.device != node.device))
+        found[node] = level
+    return found
+
+
+def verify_stages(flows: Iterable[Dataflow]) -> None:
+    """Check all partitions of a step, compiled or not: each Recv has a greater stage than its Send,
+    and no Send depends on a Recv of a greater stage than its own. Then they have no cycle together.
+    """
+    sent: dict[object, int] = {}
+    received: dict[object, int] = {}
+    for flow in flows:
+        if not keeps_stages(flow):
+            raise InternalError(None, None, f"a Send comes before its stage in\n{flow}")
+        for node in flow.nodes:
+            if is_send(node):
+                sent[key_of(node.attrs)] = node.attrs["stage"]
+            elif is_recv(node):
+                received[key_of(node.attrs)] = node.attrs["stage"]
+    for key, stage in received.items():
+        if NO_STAGE not in (stage, sent[key]) and sent[key] >= stage:
+            message = f"{key} is sent in stage {sent[key]} and received in stage {stage}"
+            raise InternalError(None, None, message)
