@@ -9,6 +9,7 @@ wakes the thread which waits for it; `_reading` whether a thread reads.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import select
 import time
@@ -21,7 +22,7 @@ from headrace._src.core.locks import Lock
 from headrace._src.transport.connect import Connection
 from headrace._src.transport.frame import Frame, ProtocolError
 from headrace._src.transport.handshake import Hello
-from headrace._src.transport.stream import Stream
+from headrace._src.transport.stream import Stream, large_bytes
 
 __all__ = ["Channel"]
 
@@ -37,7 +38,8 @@ class Channel:
     ) -> None:
         self.on_notice = on_notice
         self.unix = connection.unix
-        self._stream = Stream(connection)
+        # No budget: a loop reads at the other end, and nobody here would read its requests.
+        self._stream = Stream(connection, None, self._release)
         self._numbers = itertools.count(1)
         self._lock = Lock()
         self._answers: dict[int, Frame] = {}
@@ -83,9 +85,7 @@ class Channel:
         """Send a frame; returns when the system has all of it."""
         try:
             if not self._stream.write(frame):
-                with self._writing:
-                    while not self._stream.flush():
-                        self._writable.poll()
+                self._flush()
         except errors.UnavailableError as error:
             self._end(error)
             raise
@@ -97,7 +97,7 @@ class Channel:
             with self._lock:
                 answer = self._answers.pop(number, None)
                 if answer is not None:
-                    return answer
+                    break
                 if self._stream.error is not None:
                     raise self._stream.unavailable()
                 lead = not self._reading
@@ -112,7 +112,7 @@ class Channel:
                 finally:
                     self._hand_over()
                 if answer is not None:
-                    return answer
+                    break
                 raise _late(number, self.address, timeout)
             left = -1 if deadline is None else max(0.0, deadline - time.monotonic())
             try:
@@ -122,12 +122,23 @@ class Channel:
                     self._waiting.pop(number, None)
             if not woken and number not in self._answers:
                 raise _late(number, self.address, timeout)
+        if answer.tensors:
+            self._consume(answer)
+        return answer
 
     def close(self) -> None:
         """Close the connection; threads that wait get an UnavailableError."""
         self._end(
             errors.UnavailableError(None, None, f"the connection with {self.address} was closed")
         )
+
+    def _flush(self) -> None:
+        with self._writing:
+            while not self._stream.flush():
+                self._writable.poll()
+
+    def _release(self) -> None:
+        self._stream.send_releases_if_free()
 
     # -- Reading for all ---------------------------------------------------------------------------
 
@@ -144,6 +155,8 @@ class Channel:
             try:
                 frames = stream.read()
                 mine = self._take(frames, number)
+                if stream.queued:
+                    self._flush()
                 whole = True
             except (errors.UnavailableError, ProtocolError) as error:
                 self._end(error)
@@ -158,11 +171,14 @@ class Channel:
         """Keep answers and call on_notice; returns the answer with that number."""
         mine = None
         for frame in frames:
+            if frame.tensors:
+                self._stream.received(frame)
             if frame.number == number and number:
                 mine = frame
             elif not frame.number:
                 if self.on_notice is not None:
                     self.on_notice(frame)
+                self._consume(frame)
             else:
                 with self._lock:
                     self._answers[frame.number] = frame
@@ -170,6 +186,14 @@ class Channel:
                 if signal is not None:
                     signal.release()
         return mine
+
+    def _consume(self, frame: Frame) -> None:
+        """Count a frame's large tensors as read."""
+        size = large_bytes(frame)
+        if size:
+            with contextlib.suppress(errors.UnavailableError):  # the next request reports it
+                if not self._stream.consumed(size):
+                    self._flush()
 
     def _hand_over(self) -> None:
         """Stop reading; wake one of the threads that wait, so that it reads."""

@@ -21,6 +21,7 @@ import numpy as np
 
 from headrace._src.transport import frame as form
 from headrace._src.transport.frame import Frame, Placed, ProtocolError
+from headrace._src.transport.pool import receive_pool
 
 __all__ = ["BUFFER", "Decoder"]
 
@@ -59,15 +60,22 @@ class Decoder:
 
     resolve: gives the memory of a tensor in a slab; None: such tensors are an error
     allocate: gives a writable buffer of that many bytes for a large tensor
+    internal: takes the kind and the head of each frame of the link itself, before the frames after
+        it are decoded; None: such frames are an error
     """
 
-    __slots__ = ("_allocate", "_buffer", "_end", "_large", "_resolve", "_view")
+    __slots__ = ("_allocate", "_end", "_internal", "_large", "_resolve", "_view")
 
-    def __init__(self, resolve: Resolve | None = None, allocate: Allocate = bytearray) -> None:
+    def __init__(
+        self,
+        resolve: Resolve | None = None,
+        allocate: Allocate = receive_pool.take,
+        internal: Callable[[int, bytes], Any] | None = None,
+    ) -> None:
         self._resolve = resolve
         self._allocate = allocate
-        self._buffer = bytearray(BUFFER)
-        self._view = memoryview(self._buffer)
+        self._internal = internal
+        self._view = memoryview(bytearray(BUFFER))
         self._end = 0
         self._large: _Large | None = None
 
@@ -112,18 +120,19 @@ class Decoder:
         while end - start >= _HEADER:
             fields = form.HEADER.unpack_from(view, start)
             magic, kind, flags, count, number, head, table, body = fields
-            if magic != form.MAGIC or flags > form.INTERNAL or count or table or body:
+            if magic != form.MAGIC or flags or count or table or body:
                 _check_header(fields)
             if head > form.MAX_HEAD:
                 raise ProtocolError(f"a frame's head has {head} bytes, more than {form.MAX_HEAD}")
-            if flags:
-                kind += 256
             size = _HEADER + head + table + body
             if size <= end - start:
                 at = start + _HEADER
                 start += size
                 if not count:
-                    frames.append(Frame(kind, number, bytes(view[at:start])))
+                    if flags:
+                        self._call_internal(kind, bytes(view[at:start]))
+                    else:
+                        frames.append(Frame(kind, number, bytes(view[at:start])))
                     continue
                 entries = at + head
                 data = entries + table
@@ -145,6 +154,11 @@ class Decoder:
             view[:left] = bytes(view[start:end])
         self._end = left
         return frames
+
+    def _call_internal(self, kind: int, head: bytes) -> None:
+        if self._internal is None:
+            raise ProtocolError(f"an unexpected internal frame of kind {kind}")
+        self._internal(kind, head)
 
     def _tensors(self, layout: Layout, body: bytearray) -> tuple[Any, ...]:
         return tuple([self._tensor(slot, body, slot.offset) for slot in layout.slots])
@@ -240,7 +254,7 @@ def _reserve(allocate: Allocate, size: int) -> Any:
 
 
 def _check_header(fields: tuple[int, ...]) -> None:
-    magic, _, flags, count, _, _, table, body = fields
+    magic, _, flags, count, _, head, table, body = fields
     if magic != form.MAGIC:
         raise ProtocolError(f"not a frame of this protocol's version: it begins with {magic:#010x}")
     if flags & ~form.INTERNAL:
@@ -251,6 +265,8 @@ def _check_header(fields: tuple[int, ...]) -> None:
         raise ProtocolError(f"a frame's body has {body} bytes, more than {form.MAX_BODY}")
     if body and not count:
         raise ProtocolError(f"a frame without tensors has a body of {body} bytes")
+    if flags and (count or head > form.MAX_INTERNAL):
+        raise ProtocolError(f"an internal frame has {count} tensors and a head of {head} bytes")
 
 
 def _layout(table: bytes, count: int, body: int) -> Layout:

@@ -33,6 +33,7 @@ __all__ = [
     "MAX_BODY",
     "MAX_ELEMENTS",
     "MAX_HEAD",
+    "MAX_INTERNAL",
     "MAX_RANK",
     "MAX_STRING",
     "MAX_TENSORS",
@@ -52,12 +53,13 @@ ENTRY: Final = struct.Struct("<BBBBIQ")
 LEASE: Final = struct.Struct("<QQ")
 DIMENSIONS: Final = tuple(struct.Struct(f"<{rank}Q") for rank in range(33))
 
-INTERNAL: Final = 1  # flag: a frame of the link itself; its kind is reported plus 256
+INTERNAL: Final = 1  # flag: a frame of the link itself, which its user does not see
 INLINE: Final = 0  # place: in the body
 SLAB: Final = 1  # place: in shared memory that both processes have mapped
 DEAD: Final = 0  # dtype: no value
 
 MAX_HEAD: Final = 64 << 20  # a GraphDef must fit
+MAX_INTERNAL: Final = 32 << 10  # the head of an internal frame
 MAX_TENSORS: Final = 65_535
 MAX_RANK: Final = 32
 MAX_STRING: Final = (1 << 32) - 1

@@ -1,21 +1,24 @@
 """A connection that a loop serves. In: frames from any thread. Out: frames to a callback.
 
-Invariants: frames that are sent by one thread arrive in that order; `send` never blocks;
+Invariants: frames that are sent by one thread arrive in that order, except that frames with large
+tensors may wait for the peer's request, and others overtake them then; `send` never blocks;
 `on_frame` and `on_closed` are called in the loop's thread, `on_closed` once and last.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import select
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace._src.core import errors
+from headrace._src.core.config import settings
 from headrace._src.transport.connect import Connection
 from headrace._src.transport.frame import Frame, ProtocolError
 from headrace._src.transport.handshake import Hello
-from headrace._src.transport.stream import Stream
+from headrace._src.transport.stream import Stream, large_bytes
 
 if TYPE_CHECKING:
     from headrace._src.transport.loop import Loop
@@ -43,15 +46,18 @@ class Link:
         loop: Loop,
         on_frame: OnFrame,
         on_closed: OnClosed | None = None,
+        budget: int | None = None,
     ) -> None:
+        budget = settings().link_mb << 20 if budget is None else budget
         self.on_frame = on_frame
         self.on_closed = on_closed
         self.context: Any = None
         self.unix = connection.unix
         self.fd = connection.socket.fileno()
         self._loop = loop
-        self._stream = Stream(connection)
+        self._stream = Stream(connection, budget, self._release_soon)
         self._closed = False
+        self._held = False
 
     @property
     def peer(self) -> Hello:
@@ -63,8 +69,15 @@ class Link:
 
     @property
     def queued_bytes(self) -> int:
-        """How many bytes are waiting until the socket takes them."""
-        return self._stream.queued
+        """How many bytes are not on their way yet: the socket does not take more, or the peer has
+        not asked for them.
+        """
+        return self._stream.queued + self._stream.waiting
+
+    @property
+    def unread_bytes(self) -> int:
+        """How many bytes of large tensors have been received and not been used: see `hold`."""
+        return self._stream.unread
 
     @property
     def closed(self) -> bool:
@@ -76,10 +89,27 @@ class Link:
         """
         try:
             if not self._stream.write(frame):
-                self._loop.watch(self.fd, select.EPOLLIN | select.EPOLLOUT)
+                self._watch_writing()
         except errors.UnavailableError as error:
             self._stream.end(error)  # the loop sees the end and calls on_closed
             raise
+
+    def hold(self, frame: Frame) -> None:
+        """Count the frame that `on_frame` is called with as unread until `let_go(frame)`. Without
+        it, a frame is read when `on_frame` returns. The peer sends large tensors only as long as
+        the unread ones fit into its budget.
+        """
+        self._held = True
+
+    def let_go(self, frame: Frame) -> None:
+        """Count a frame that was held as read, from any thread."""
+        size = large_bytes(frame)
+        if size and not self.closed:
+            try:
+                if not self._stream.consumed(size):
+                    self._watch_writing()
+            except errors.UnavailableError as error:
+                self._stream.end(error)
 
     def close(self, error: Exception | None = None) -> None:
         """Close the connection, from any thread; frames that are still queued are lost."""
@@ -107,20 +137,43 @@ class Link:
             self.finish()
 
     def _receive(self) -> None:
-        stream, on_frame = self._stream, self.on_frame
+        stream = self._stream
         for frame in stream.read():
-            on_frame(self, frame)
+            self._deliver(frame)
         for _ in range(_READS):
             if not stream.filling:
                 break
             for frame in stream.read():
-                on_frame(self, frame)
+                self._deliver(frame)
+        if stream.queued:
+            self._watch_writing()
+
+    def _deliver(self, frame: Frame) -> None:
+        if not frame.tensors:
+            self.on_frame(self, frame)
+            return
+        size = self._stream.received(frame)
+        self._held = False
+        self.on_frame(self, frame)
+        if size and not self._held:
+            self._stream.consumed(size)
+
+    def _watch_writing(self) -> None:
+        self._loop.watch(self.fd, select.EPOLLIN | select.EPOLLOUT)
+
+    def _release_soon(self) -> None:
+        self._loop.call_soon(self._send_releases)
+
+    def _send_releases(self) -> None:
+        with contextlib.suppress(errors.UnavailableError):
+            if not self._stream.send_releases():
+                self._watch_writing()
 
     def begin(self, data: bytes) -> None:
         """Receive bytes that came with the end of the handshake."""
         try:
             for frame in self._stream.feed(data):
-                self.on_frame(self, frame)
+                self._deliver(frame)
         except Exception as error:
             _log.exception("%s: the link is closed after an error in its callback", self)
             self.close(error)

@@ -106,12 +106,18 @@ class Loop:
         return timer
 
     def add(
-        self, connection: Connection, on_frame: OnFrame, on_closed: OnClosed | None = None
+        self,
+        connection: Connection,
+        on_frame: OnFrame,
+        on_closed: OnClosed | None = None,
+        budget: int | None = None,
     ) -> Link:
         """Serve a connection: call `on_frame(link, frame)` for each frame and, once and at last,
         `on_closed(link, error)`; error None: this process closed the link.
+
+        budget: how many bytes of large tensors may be unread by the peer; None: HEADRACE_LINK_MB
         """
-        link = Link(connection, self, on_frame, on_closed)
+        link = Link(connection, self, on_frame, on_closed, budget)
 
         def register() -> None:
             if connection.rest:
@@ -249,6 +255,9 @@ class Loop:
         for listener in self._listeners:
             listener.close()
         self._epoll.close()
+
+    def __del__(self) -> None:
+        # Not when the thread ends: others may still signal, and the number may have been reused.
         os.close(self._wake)
 
     # -- Connections that come in ------------------------------------------------------------------
