@@ -169,7 +169,8 @@ def rendezvous(rounds: str) -> dict:
 
 def edge(rounds: str, count: str = "200") -> dict:
     """Microseconds of an edge: a chain that changes its device at each op, less the same chain on
-    one device, for each of its edges.
+    one device, for each of its edges. A product beside the chain keeps the partitions apart: the
+    devices could work at the same time.
     """
 
     def chain(devices: int) -> Callable[[], object]:
@@ -178,8 +179,10 @@ def edge(rounds: str, count: str = "200") -> dict:
             for i in range(int(count)):
                 with tf.device(f"/cpu:{i % devices}"):
                     y = tf.tanh(y)
+            with tf.device("/cpu:0"):
+                beside = tf.matmul(x[:, None], x[None])
             session = tf.Session(config=tf.ConfigProto(device_count=TWO))
-            run = session.make_callable(y, [x])
+            run = session.make_callable([y, beside], [x])
         value = np.ones(4, np.float32)
         return lambda: run(value)
 

@@ -50,9 +50,9 @@ class Scattered:
 
 def results(fetches, feeds, count, jit, seen=None, runs=2, driver="fixed"):
     """Return the values of each run in a session with `count` devices; count in `seen` what the
-    programs contain. driver: "fixed" (the orders of the partitions), "joined" (one order), "counted"
-    (a step with a deadline counts dependencies) or "as is" (a step whose numbers are checked is not
-    specialised).
+    programs contain. driver: "fixed" (the orders of the partitions), "joined" (one order),
+    "counted" (a step with a deadline counts dependencies) or "as is" (a step whose numbers are
+    checked is not specialised).
     """
     late = tf.RunOptions(timeout_in_ms=600_000) if driver == "counted" else None
     asked = config(count, jit, checked=driver == "as is")

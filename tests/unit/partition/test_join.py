@@ -9,7 +9,6 @@ from headrace._src.ops.base.transfers import is_recv, is_send
 from headrace._src.runtime.partitions import PartitionedExecutable, PartitionedStep
 from tests.unit.session.devices import on, session
 
-
 ALWAYS = tf.GraphOptions(
     optimizer_options=tf.OptimizerOptions(global_jit_level=tf.OptimizerOptions.ON_1)
 )
