@@ -169,8 +169,8 @@ def rendezvous(rounds: str) -> dict:
 
 def edge(rounds: str, count: str = "200") -> dict:
     """Microseconds of an edge: a chain that changes its device at each op, less the same chain on
-    one device, for each of its edges. A product that could run beside the chain keeps the partitions
-    apart; its numbers are complex, so it is no part of a cluster.
+    one device, for each of its edges. A product that could run beside the chain keeps the
+    partitions apart; its numbers are complex, so it is no part of a cluster.
     """
 
     def chain(devices: int) -> Callable[[], object]:
