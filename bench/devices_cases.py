@@ -169,7 +169,8 @@ def rendezvous(rounds: str) -> dict:
 
 def edge(rounds: str, count: str = "200") -> dict:
     """Microseconds of an edge: a chain that changes its device at each op, less the same chain on
-    one device, for each of its edges.
+    one device, for each of its edges. A product that could run beside the chain keeps the
+    partitions apart; its numbers are complex, so it is no part of a cluster.
     """
 
     def chain(devices: int) -> Callable[[], object]:
@@ -178,10 +179,13 @@ def edge(rounds: str, count: str = "200") -> dict:
             for i in range(int(count)):
                 with tf.device(f"/cpu:{i % devices}"):
                     y = tf.tanh(y)
+            with tf.device("/cpu:0"):
+                square = tf.placeholder(tf.complex64, [2, 2])
+                beside = tf.matmul(square, square)
             session = tf.Session(config=tf.ConfigProto(device_count=TWO))
-            run = session.make_callable(y, [x])
-        value = np.ones(4, np.float32)
-        return lambda: run(value)
+            run = session.make_callable([y, beside], [x, square])
+        values = np.ones(4, np.float32), np.ones((2, 2), np.complex64)
+        return lambda: run(*values)
 
     whole, split = _in_turns([chain(1), chain(2)], int(rounds))
     edges = int(count) - 1

@@ -228,7 +228,8 @@ def finish_as_is(step: Dataflow, options: Options, whole: bool = False) -> Any:
     if isinstance(made, Program):
         return replace(made, specialised=False)
     programs = tuple(replace(program, specialised=False) for program in made.programs)
-    return replace(made, programs=programs)
+    joined = made.joined and replace(made.joined, specialised=False)
+    return replace(made, programs=programs, joined=joined)
 
 
 def compile_step(

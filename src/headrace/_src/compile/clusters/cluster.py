@@ -22,6 +22,7 @@ from math import prod
 
 from headrace._src.compile.build.tensor_list_buffers import list_users
 from headrace._src.compile.clusters.backend import LLVM, Backend, Crossing, RegionKernel
+from headrace._src.compile.clusters.keep_positions import keep_positions
 from headrace._src.compile.clusters.lowerable import is_lowerable
 from headrace._src.compile.clusters.spread_reads import Runs, spread_reads
 from headrace._src.compile.regions.region import Region, is_reference, live_nodes, works
@@ -304,11 +305,15 @@ class _Clusterer:
         backends: Mapping[str, Backend],
         plain: bool = False,
     ) -> None:
-        """plain: all values between regions are in the plain layout."""
+        """plain: all values between regions are in the plain layout, and those of the graph."""
         self.tell = tell
         self.backends = backends
         self.reasons: dict[Node, str] = {}
         self.flow, self.runs = spread_reads(flow, regions(flow, self.reasons, backends))
+        if not plain:
+            self.flow, self.runs = keep_positions(
+                self.flow, self.runs, lambda node: _backend(node, backends) is LLVM
+            )
         self.readers = _live_readers(self.flow, self.runs)
         private, reusable = self._between_regions()
         self.crossing = Crossing(set() if plain else private, reusable)
