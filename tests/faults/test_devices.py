@@ -8,6 +8,7 @@ import numpy as np
 from hypothesis import given, settings, strategies as st
 import headrace as tf
 from tests.property.test_partitioned import random_step, results
+from tests.unit.compile.test_passed_lists import GRU, LSTM, layers, run
 
 seen = Counter()
 
@@ -22,6 +23,9 @@ def check(data):
                 assert x.tobytes() == y.tobytes(), name
 
 check()
+build = layers((LSTM, GRU, LSTM), lengths=True)
+one, (several, _) = run(build, 1)[0], run(build, 3)
+assert [x.tobytes() for x in one] == [y.tobytes() for y in several]
 assert seen["clusters"] >= 20 and seen["round trips"] >= 10, seen
 print("done")
 """
