@@ -18,7 +18,7 @@ from headrace._src.devices.device import find_device
 from headrace._src.graph.dataflow import Dataflow, Node
 from headrace._src.lowering.backends import backend
 
-__all__ = ["cluster", "has_compiler", "recompute", "rewrite"]
+__all__ = ["cluster", "has_compiler", "recompute", "rewrite", "separate_lists"]
 
 _COMPILER = "headrace._src.compile"
 
@@ -26,6 +26,11 @@ _COMPILER = "headrace._src.compile"
 def rewrite(flow: Dataflow) -> Dataflow:
     """Rewrite the flow to forms that the compiler profits from."""
     return _run("clusters.cluster", "rewrite", flow)
+
+
+def separate_lists(flow: Dataflow) -> Dataflow:
+    """Pass lists between regions as arrays."""
+    return _run("clusters.cluster", "separate_lists", flow, *_further_backends(flow))
 
 
 def recompute(flow: Dataflow, limit: int) -> Dataflow:

@@ -42,7 +42,7 @@ from headrace._src.partition.compress import compress_transfers
 from headrace._src.partition.cut import cut
 from headrace._src.partition.transfers import add_transfers, settle_devices, verify_transfers
 from headrace._src.partition.verify import verify_partitions, verify_programs
-from headrace._src.pipeline.clusters import cluster, recompute, rewrite
+from headrace._src.pipeline.clusters import cluster, recompute, rewrite, separate_lists
 from headrace._src.pipeline.long_loops import count_iterations
 from headrace._src.pipeline.reports import report_races
 from headrace._src.pipeline.schedule import schedule, schedule_flow
@@ -152,6 +152,8 @@ PASSES: list[PipelinePass] = [
         "compile", "settle", lambda f, o: settle_devices(f), verify_transfers, "by itself"
     ),
     PipelinePass("compile", "merge", lambda f, o: merge_common(f), verify_order),
+    # Between regions, the values that a loop has saved for its gradient loop are arrays.
+    PipelinePass("compile", "separate", lambda f, o: separate_lists(f), verify_order, "by itself"),
     PipelinePass("compile", "recompute", lambda f, o: recompute(f, o.memory), verify_order),
     PipelinePass(
         "compile", "cluster", lambda f, o: cluster(f, o.tell), verify_order, "whole first"
