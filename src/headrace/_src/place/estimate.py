@@ -1,10 +1,11 @@
 """Estimate what a step costs, before it ever ran. In: nodes of a Dataflow, or a graph's operations,
 and the roofs of a machine. Out: a CostGraph.
 
-The estimate is a roofline: an item takes as long as its floating-point operations at the speed that
-contractions reach, or as long as the bytes that it moves, whichever is longer. Compiled code fuses
-element-wise operations, so that a value that only one of them reads never reaches memory: it costs
-nothing. An operation without a lowering rule is interpreted, and costs some microseconds more.
+The work of an item is a sum of named amounts: floating-point operations by the kind of kernel that
+does them (`lowering.work`), bytes that are moved, kernels that are called. Each amount has a rate,
+seconds per unit: that of the roofs, or a measured one. Compiled code fuses element-wise operations,
+so that a value that only one of them reads never reaches memory: it costs nothing. An operation
+without a lowering rule is interpreted, and costs some microseconds more.
 
 Unknown sizes and numbers of iterations are assumed (`Assumptions`).
 """
@@ -47,9 +48,9 @@ _STRING = 32  # bytes of a string's element
 
 # What is counted beside the floating-point operations of each kind: bytes of arrays that fit no
 # cache, of those that do, elements that Winograd's algorithm transforms, random numbers, compiled
-# kernels, interpreted operations.
+# kernels, interpreted operations, calls of the whole step.
 BYTES, CACHED, TRANSFORMED = "bytes", "cached bytes", "transformed elements"
-RANDOM, KERNELS, NODES = "random numbers", "kernels", "nodes"
+RANDOM, KERNELS, NODES, CALLS = "random numbers", "kernels", "nodes", "calls"
 
 
 @dataclass(frozen=True)
@@ -59,9 +60,9 @@ class Roofs:
     flops: floating-point operations per second. bandwidth: bytes per second from and to memory.
     efficiency: the share of `flops` that contractions reach. cached: how many times faster arrays
     of up to `cache` bytes are moved. node: the interpreter's seconds for an operation. kernel: the
-    seconds that a kernel inside compiled code takes at least. compiles: whether operations with
-    lowering rules are compiled there. rates: the seconds of one unit of work by its name, where
-    they were measured (see place.rates); they come before everything else.
+    seconds that a kernel inside compiled code takes at least. call: the seconds of calling a step.
+    compiles: whether operations with lowering rules are compiled there. rates: the seconds of one
+    unit of work by its name, where they were measured (see place.rates); they come first.
 
     The defaults are a desktop processor's of a few cores; `headrace doctor --measure` prints those
     of this machine.
@@ -69,11 +70,12 @@ class Roofs:
 
     flops: float = 2e11
     bandwidth: float = 2e10
-    efficiency: float = 0.7
+    efficiency: float = 0.85
     cached: float = 4.0
     cache: int = 1 << 20
     node: float = 2e-6
     kernel: float = 5e-7
+    call: float = 1e-5
     compiles: bool = True
     rates: Mapping[str, float] = field(default_factory=dict)
 
@@ -94,6 +96,8 @@ class Roofs:
             return self.kernel
         if what == NODES:
             return self.node
+        if what == CALLS:
+            return self.call
         return 1 / (self.flops * self.efficiency)
 
 
@@ -139,12 +143,14 @@ def estimate(
 
 def workload(flow: Dataflow, roofs: Roofs | None = None) -> dict[str, float]:
     """Return what a step does: the sum of its nodes' work, by names. The seconds of the step are
-    the sum of these amounts, each times its rate (`Roofs.rate`).
+    the sum of these amounts, each times its rate (`Roofs.rate`). One of them is the call itself,
+    which is no node's work and not in a CostGraph.
     """
     speed = roofs or Roofs()
     found = _Estimate({HOST: speed}, Assumptions())
     found.read(flow.nodes, {*flow.fetches, *flow.targets})
-    return total(found.amounts(n, speed) for n in flow.nodes if not _is_constant(n))
+    nodes = (found.amounts(n, speed) for n in flow.nodes if not _is_constant(n))
+    return total([{CALLS: 1.0}, *nodes])
 
 
 def total(amounts: Iterable[Mapping[str, float]]) -> dict[str, float]:

@@ -88,6 +88,7 @@ class MicroGraph:
 
 
 MICRO_GRAPHS = (
+    MicroGraph("calls", (2, 8), _dense(8)),
     MicroGraph("products", (384, 512), _dense(512, 512, 512)),
     MicroGraph("large products", (512, 768), _dense(1536, 768)),
     MicroGraph("small products", (128, 192), _dense(192, 192)),
