@@ -35,6 +35,7 @@ __all__ = [
     "estimate_flow",
     "groups_of",
     "loop_of",
+    "seconds_of",
     "total",
     "workload",
 ]
@@ -160,6 +161,11 @@ def total(amounts: Iterable[Mapping[str, float]]) -> dict[str, float]:
         for what, amount in each.items():
             sums[what] = sums.get(what, 0.0) + amount
     return sums
+
+
+def seconds_of(amounts: Mapping[str, float], roofs: Roofs) -> float:
+    """Return how long amounts of work take on a device of these roofs."""
+    return math.fsum(amount * roofs.rate(what) for what, amount in amounts.items())
 
 
 def _times(count: int, amounts: Mapping[str, float]) -> dict[str, float]:
@@ -306,8 +312,7 @@ class _Estimate:
 
     def _seconds(self, op: _Op, roofs: Roofs) -> float:
         """Return how long an operation takes on a device of these roofs."""
-        amounts = self.amounts(op, roofs)
-        return math.fsum(amount * roofs.rate(what) for what, amount in amounts.items())
+        return seconds_of(self.amounts(op, roofs), roofs)
 
     def amounts(self, op: _Op, roofs: Roofs) -> dict[str, float]:
         """Return the work of an operation: the amounts by which the rates are multiplied."""
@@ -320,7 +325,7 @@ class _Estimate:
             once = [self._part(part, roofs) for part in parts.values()]
             if is_loop(op):
                 return total([{NODES: 1.0}, *(_times(iterations, part) for part in once)])
-            longest = max(once, key=lambda part: sum(n * roofs.rate(w) for w, n in part.items()))
+            longest = max(once, key=lambda part: seconds_of(part, roofs))
             return total([{NODES: 1.0}, longest])
         compiled = roofs.compiles and op.definition.lower is not None
         if compiled and op in self.unread:
