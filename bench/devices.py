@@ -135,14 +135,14 @@ def _splits(found: dict[str, dict]) -> Iterator[Row]:
 
 
 def _unseen(found: dict[str, dict], roofs: Roofs, micro: list[Sample]) -> Iterator[Row]:
-    """Leave one model out: fit the rates to everything else, then predict it. The constant
-    predictor knows the other models too; their geometric mean has the least relative error.
+    """Leave one model out, in every precision: fit the rates to everything else, then predict it.
+    The constant predictor knows the other models too: it gives the geometric mean of their times.
     """
     models = {name: Sample(name, f["amounts"], f["whole"]) for name, f in found.items()}
     rates = fit_rates(micro, roofs)
     errors, constant = [], []
     for name, model in models.items():
-        others = [m for m in models.values() if m is not model]
+        others = [m for m in models.values() if _network(m.name) != _network(name)]
         guesses = [
             seconds_of(model.amounts, replace(roofs, rates=r))
             for r in (rates, fit_rates([*micro, *others], roofs))
@@ -163,6 +163,10 @@ def _unseen(found: dict[str, dict], roofs: Roofs, micro: list[Sample]) -> Iterat
     for line in show_rates(rates).splitlines():
         what, _, rate = line.partition("  ")
         yield Row(f"rate of {what.strip()}", rate.strip())
+
+
+def _network(name: str) -> str:
+    return name.removesuffix("-bf16")
 
 
 def rendezvous(effort: Effort) -> Iterator[Row]:
