@@ -3,9 +3,9 @@ outputs, JAX arrays.
 
 The region is one pure function under jax.jit: variables are arguments, and their new values are
 results, which replace the old ones under the variables' locks, all or none. A written variable's
-array is given to the function (donated), which then updates it in place. Where an op may have to
-report an error, arrays are kept: if one does, the nodes' own kernels run instead, from the same
-values, and say what is wrong. Re-entrant.
+array is given to the function (donated), which then updates it in place. Where an op has to report
+an error, the function gives variables their old values, and the nodes' own kernels run from these
+and say what is wrong. Re-entrant.
 
 JAX is imported by the first call.
 """
@@ -74,8 +74,14 @@ class _Variable:
 
     def array(self, state: Any) -> Any:
         """Return the variable's value for a call; call with its lock held."""
+        array = getattr(state, "array", None)
+        if array is not None and state.sizes == self.shape:
+            return array
         if not self.needed and not state.is_initialized:
-            return np.zeros(self.shape, self.dtype.numpy)
+            zeros = np.zeros(self.shape, self.dtype.numpy)
+            if hasattr(state, "hold"):
+                state.hold(zeros.nbytes)
+            return zeros
         try:
             array = _array(state)
         except OpError as error:
@@ -98,9 +104,10 @@ def _array(state: Any) -> Any:
     return np.array(state.look() if isinstance(state, VariableState) else state.writable())
 
 
-def _store(state: Any, array: Any) -> None:
-    if hasattr(state, "adopt_array"):
-        state.adopt_array(array)
+def _store(state: Any, array: Any, sizes: tuple[int, ...]) -> None:
+    adopt = getattr(state, "adopt_array", None)
+    if adopt is not None:
+        adopt(array, sizes)
     elif isinstance(state, VariableState):
         state.assign(np.asarray(array))
     else:
@@ -213,13 +220,16 @@ class XlaCluster:
         """Store the new values of variables, and return the outputs."""
         if results is None:
             return self._interpret(values, ctx)
-        outputs, new = results
+        outputs, new, fault = results
+        # Before anything that waits, and may be interrupted: the old arrays are gone.
         for i, array in zip(self._written, new, strict=True):
-            _store(states[i], array)
+            _store(states[i], array, self._shapes[i])
         # A step is over when its effects are: feeds may be changed by their owner from then on.
         last = new[0] if new else outputs[0] if outputs else None
         if last is not None:
             last.block_until_ready()
+        if fault is not None and np.asarray(fault):
+            return self._interpret(values, ctx)
         return outputs
 
     def _ordered(self, locks: list[Any]) -> list[Any]:
@@ -248,6 +258,11 @@ class XlaCluster:
         """The shapes and types of the function's arguments: inputs, then variables."""
         data = [(_sizes(v), np.dtype(v.dtype.base_dtype.numpy)) for v in self.inputs]
         return data + [(v.shape, np.dtype(v.dtype.numpy)) for v in self._used]
+
+    @property
+    def initializes(self) -> bool:
+        """Whether it may be given variables that have no value yet."""
+        return not all(v.needed for v in self._used)
 
     @property
     def written(self) -> list[int]:
