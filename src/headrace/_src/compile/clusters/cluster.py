@@ -93,6 +93,7 @@ def regions(
     The reasons why nodes can't be compiled are added to `reasons`.
     """
     nodes = [n for n in flow.nodes if not _is_free(n)]
+    only = _only_device(flow)
     can: dict[Node, bool] = {}
     reasons = {} if reasons is None else reasons
 
@@ -102,7 +103,7 @@ def regions(
             reasons.setdefault(node, reason)
 
     for node in nodes:
-        backend = _backend(node, backends)
+        backend = _backend(node, only, backends)
         reason = f"{node.device} has no compiler" if backend is None else backend.why_not(node)
         can[node] = reason is None
         if reason is not None:
@@ -116,7 +117,7 @@ def regions(
         elif outside is not None:
             refuse(group, f"{outside.name}, which works on the same list, is not compiled")
         else:
-            backend = _backend(group[0], backends)
+            backend = _backend(group[0], only, backends)
             reason = None if backend is None else backend.why_not_lists(group)
             if reason is not None:
                 refuse(group, reason)
@@ -131,9 +132,18 @@ def regions(
             refuse(group, "its list would have to go from one cluster to another")
 
 
-def _backend(node: Node, backends: Mapping[str, Backend]) -> Backend | None:
-    """Return the compiler of a node's device."""
-    return backends.get(find_device(node.device).compiler or "" if node.device else "llvm")
+def _only_device(flow: Dataflow) -> str:
+    """Return the device of a flow on a single device, where nodes that passes have made may have no
+    device of their own; "" if there are several.
+    """
+    devices = flow.devices
+    return devices[0] if len(devices) == 1 else ""
+
+
+def _backend(node: Node, only: str, backends: Mapping[str, Backend]) -> Backend | None:
+    """Return the compiler of a node's device; `only`: the flow's, if it has a single one."""
+    device = node.device or only
+    return backends.get(find_device(device).compiler or "" if device else "llvm")
 
 
 def _read_for_others(nodes: list[Node], can: Mapping[Node, bool]) -> list[Node]:
@@ -307,6 +317,7 @@ class _Clusterer:
         """plain: all values between regions are in the plain layout."""
         self.tell = tell
         self.backends = backends
+        self.only = _only_device(flow)
         self.reasons: dict[Node, str] = {}
         self.flow, self.runs = spread_reads(flow, regions(flow, self.reasons, backends))
         self.readers = _live_readers(self.flow, self.runs)
@@ -341,7 +352,7 @@ class _Clusterer:
         """
         by: dict[Node, Backend] = {}
         for compiled, run in self.runs:
-            backend = _backend(run[0], self.backends) if compiled else None
+            backend = _backend(run[0], self.only, self.backends) if compiled else None
             if backend is not None and backend.is_worthwhile(run):
                 by.update(dict.fromkeys(run, backend))
         private: set[Value] = set()
@@ -378,7 +389,7 @@ class _Clusterer:
         self.kept.append(node)
 
     def _compile(self, nodes: list[Node]) -> Node | None:
-        backend = _backend(nodes[0], self.backends)
+        backend = _backend(nodes[0], self.only, self.backends)
         assert backend is not None
         if not backend.is_worthwhile(nodes):
             self.reasons.update(dict.fromkeys(nodes, "too little work for a native call"))
