@@ -30,10 +30,11 @@ from headrace._src.graph.control_roles import DEAD
 from headrace._src.graph.dataflow import Node, Value, variable_type
 from headrace._src.graph.definition import Effect, asks_for_step
 from headrace._src.graph.run_nodes import run_nodes
-from headrace._src.graph.structured import is_loop
+from headrace._src.graph.structured import is_loop, parts_of
 from headrace._src.lowering.references import is_reference, writes_of
 from headrace._src.lowering.rules import Pass, Update
 from headrace._src.xla.list_plan import plan_lists
+from headrace._src.xla.swapping import report_swapping
 from headrace._src.xla.table import on_host
 
 __all__ = ["XlaCluster"]
@@ -190,14 +191,14 @@ class XlaCluster:
     # -- Calls -------------------------------------------------------------------------------------
 
     def __call__(self, values: Sequence[Any], *, ctx: Any, step: Any = None) -> list[Any]:
-        run = self._function or self._build()
+        run = self._function or self._build(ctx)
         count = len(self.inputs)
         # DEAD: an earlier branch on the same predicate did not compute it.
         inputs = [_stand_in(v) if x is DEAD else x for v, x in zip(self.inputs, values)]
         if not self.references:
             return self._finished(run(*inputs), (), values, ctx)
         states = values[count:]
-        if self._handles or any(s is DEAD for s in states):
+        if self._handles or DEAD in states:
             states = [v.find(s, ctx) for v, s in zip(self._used, states, strict=True)]
         locks = self._ordered([s.lock for s in states])
         if len(locks) < len(states):
@@ -248,9 +249,12 @@ class XlaCluster:
 
     # -- The function ------------------------------------------------------------------------------
 
-    def _build(self) -> Callable[..., Any]:
+    def _build(self, ctx: Any) -> Callable[..., Any]:
         from headrace._src.xla.compiled import compiled  # imports JAX
 
+        if any(map(parts_of, self.nodes)):
+            device = getattr(ctx.device, "jax_device", None)
+            report_swapping(self.nodes, getattr(device, "platform", "cpu"), ctx.resources)
         self._function = compiled(self)
         return self._function
 
