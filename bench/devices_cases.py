@@ -27,6 +27,7 @@ from headrace._src.place.estimate import Roofs
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 SHARE = 0.3  # seconds of each contender in a round of short steps
+TURN = 4  # steps of a contender, before the other's
 TWO = {"CPU": 2}
 
 
@@ -127,9 +128,10 @@ def xla(name: str, rounds: str, clock: str) -> dict:
     seconds(3)
     count = max(2, min(1000, int(SHARE / min(seconds(2)))))
     times: list[list[float]] = [[], []]
-    for number in range(int(rounds)):
+    # In short turns, so that the machine is as busy for the one as for the other.
+    for number in range(int(rounds) * -(-count // TURN)):
         for i in (0, 1) if number % 2 else (1, 0):
-            times[i] += ours.seconds(count, now) if i else seconds(count)
+            times[i] += ours.seconds(TURN, now) if i else seconds(TURN)
     return {"plain": times[0], "ours": times[1]}
 
 

@@ -99,7 +99,7 @@ def separate_lists(flow: Dataflow, backends: Mapping[str, Backend] = _BACKENDS) 
         return flow
     runs = _Dependencies(_bound(flow)).runs(can)
     number = {n: i for i, (_, run) in enumerate(runs) for n in run}
-    own = [g for g in users if can[g[0]] and _backend(g[0], backends) is LLVM]
+    own = [g for g in users if can[g[0]] and _backend(g[0], _only_device(flow), backends) is LLVM]
     return pass_lists(flow, own, number)
 
 
@@ -130,6 +130,7 @@ def _compilable(
 ) -> tuple[dict[Node, bool], list[list[Node]]]:
     """Return which nodes could be compiled, and those that share lists; add to `reasons`."""
     nodes = _bound(flow)
+    only = _only_device(flow)
     can: dict[Node, bool] = {}
 
     def refuse(refused: Iterable[Node], reason: str) -> None:
@@ -138,7 +139,7 @@ def _compilable(
             reasons.setdefault(node, reason)
 
     for node in nodes:
-        backend = _backend(node, backends)
+        backend = _backend(node, only, backends)
         reason = f"{node.device} has no compiler" if backend is None else backend.why_not(node)
         can[node] = reason is None
         if reason is not None:
@@ -152,16 +153,25 @@ def _compilable(
         elif outside is not None:
             refuse(group, f"{outside.name}, which works on the same list, is not compiled")
         else:
-            backend = _backend(group[0], backends)
+            backend = _backend(group[0], only, backends)
             reason = None if backend is None else backend.why_not_lists(group)
             if reason is not None:
                 refuse(group, reason)
     return can, users
 
 
-def _backend(node: Node, backends: Mapping[str, Backend]) -> Backend | None:
-    """Return the compiler of a node's device."""
-    return backends.get(find_device(node.device).compiler or "" if node.device else "llvm")
+def _only_device(flow: Dataflow) -> str:
+    """Return the device of a flow on a single device, where nodes that passes have made may have no
+    device of their own; "" if there are several.
+    """
+    devices = flow.devices
+    return devices[0] if len(devices) == 1 else ""
+
+
+def _backend(node: Node, only: str, backends: Mapping[str, Backend]) -> Backend | None:
+    """Return the compiler of a node's device; `only`: the flow's, if it has a single one."""
+    device = node.device or only
+    return backends.get(find_device(device).compiler or "" if device else "llvm")
 
 
 def _read_for_others(nodes: list[Node], can: Mapping[Node, bool]) -> list[Node]:
@@ -393,11 +403,12 @@ class _Clusterer:
         """plain: all values between regions are in the plain layout, and those of the graph."""
         self.tell = tell
         self.backends = backends
+        self.only = _only_device(flow)
         self.reasons: dict[Node, str] = {}
         self.flow, self.runs = spread_reads(flow, regions(flow, self.reasons, backends))
         if not plain:
             self.flow, self.runs = keep_positions(
-                self.flow, self.runs, lambda node: _backend(node, backends) is LLVM
+                self.flow, self.runs, lambda node: _backend(node, self.only, backends) is LLVM
             )
         self.readers = _live_readers(self.flow, self.runs)
         private, reusable = self._between_regions()
@@ -431,7 +442,7 @@ class _Clusterer:
         """
         by: dict[Node, Backend] = {}
         for compiled, run in self.runs:
-            backend = _backend(run[0], self.backends) if compiled else None
+            backend = _backend(run[0], self.only, self.backends) if compiled else None
             if backend is not None and backend.is_worthwhile(run):
                 by.update(dict.fromkeys(run, backend))
         private: set[Value] = set()
@@ -468,7 +479,7 @@ class _Clusterer:
         self.kept.append(node)
 
     def _compile(self, nodes: list[Node]) -> Node | None:
-        backend = _backend(nodes[0], self.backends)
+        backend = _backend(nodes[0], self.only, self.backends)
         assert backend is not None
         if not backend.is_worthwhile(nodes):
             self.reasons.update(dict.fromkeys(nodes, "too little work for a native call"))
