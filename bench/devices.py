@@ -17,15 +17,17 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import median
+from statistics import geometric_mean, median
 
-from models import MODELS
+from models import LANGUAGE, MODELS
 from rich.console import Console
 from rich.table import Table
 
 from headrace._src.core.config import settings
+from headrace._src.place.estimate import Roofs, seconds_of
+from headrace._src.place.rates import Sample, fit_rates, show_rates
 
 HERE = Path(__file__).resolve().parent
 
@@ -98,11 +100,28 @@ def xla(effort: Effort) -> Iterator[Row]:
 
 
 def accuracy(effort: Effort) -> Iterator[Row]:
-    """The simulator's predictions: of splits, from the whole step and the cost of an edge; and of
-    whole steps of models that it has not seen, from roofs and the other models.
+    """The cost model's predictions: of splits, from the whole step and the cost of an edge; and of
+    whole steps of models that it has not seen, from micro-graphs alone, and from micro-graphs and
+    all other models.
     """
     micros = median(case("edge", effort.rounds)["edge"])
-    found = {name: case("accuracy", name, effort.rounds, micros) for name in effort.models}
+    before = case("micro_graphs", 2 * effort.rounds, effort.clock, **effort.settings)
+    found = {
+        name: case("accuracy", name, effort.rounds, micros, effort.clock, **effort.settings)
+        for name in effort.models
+    }
+    after = case("micro_graphs", 2 * effort.rounds, effort.clock, **effort.settings)
+    yield from _splits(found)
+    # Other processes slow the measurements: the least of both counts.
+    roofs = Roofs(*(max(before[what], after[what]) for what in ("flops", "bandwidth")))
+    samples = [
+        Sample(a["name"], a["amounts"], min(a["seconds"], b["seconds"]))
+        for a, b in zip(before["samples"], after["samples"], strict=True)
+    ]
+    yield from _unseen(found, roofs, samples)
+
+
+def _splits(found: dict[str, dict]) -> Iterator[Row]:
     mean = sum(f["split"] for f in found.values()) / len(found)
     errors, constant = [], []
     for name, f in found.items():
@@ -113,13 +132,41 @@ def accuracy(effort: Effort) -> Iterator[Row]:
     average = sum(errors) / len(errors)
     figure = f"{average:.1%}, of a constant predictor {sum(constant) / len(constant):.0%}"
     yield Row("mean error of splits", figure, "< 25 %", average < 0.25)
-    for name, f in found.items():
-        others = [g["whole"] / g["estimated"] for other, g in found.items() if other != name]
+
+
+def _unseen(found: dict[str, dict], roofs: Roofs, micro: list[Sample]) -> Iterator[Row]:
+    """Leave one model out, in every precision: fit the rates to everything else, then predict it.
+    The constant predictor knows the other models too: it gives the geometric mean of their times.
+    """
+    models = {name: Sample(name, f["amounts"], f["whole"]) for name, f in found.items()}
+    rates = fit_rates(micro, roofs)
+    errors, constant = [], []
+    for name, model in models.items():
+        others = [m for m in models.values() if _network(m.name) != _network(name)]
+        guesses = [
+            seconds_of(model.amounts, replace(roofs, rates=r))
+            for r in (rates, fit_rates([*micro, *others], roofs))
+        ]
+        alone, guess = (g / model.seconds - 1 for g in guesses)
+        errors.append(abs(guess))
         if others:
-            guess = f["estimated"] * median(others)
-            error = abs(guess / f["whole"] - 1)
-            figure = f"{_ms(guess)} predicted, {_ms(f['whole'])} ms measured: {error:.1%}"
-            yield Row(f"{name}, not seen before", figure, "< 25 %", error < 0.25)
+            constant.append(abs(geometric_mean(m.seconds for m in others) / model.seconds - 1))
+        figure = (
+            f"{_ms(guesses[1])} predicted, {_ms(model.seconds)} ms measured: {guess:+.1%}; "
+            f"from micro-graphs alone {alone:+.1%}"
+        )
+        yield Row(f"{name}, not seen before", figure, "< 25 %", max(abs(guess), abs(alone)) < 0.25)
+    figure = f"{sum(errors) / len(errors):.1%}, at most {max(errors):.1%}"
+    if constant:
+        figure += f"; of a constant predictor {median(constant):.0%} in the median"
+    yield Row("mean error of models not seen before", figure, "< 25 %", max(errors) < 0.25)
+    for line in show_rates(rates).splitlines():
+        what, _, rate = line.partition("  ")
+        yield Row(f"rate of {what.strip()}", rate.strip())
+
+
+def _network(name: str) -> str:
+    return name.removesuffix("-bf16")
 
 
 def rendezvous(effort: Effort) -> Iterator[Row]:
@@ -194,7 +241,7 @@ def main() -> int:
     parser.add_argument("--busy", action="store_true", help="compare processor time, on one thread")
     options = parser.parse_args()
     parts, models = options.only.split(","), options.models.split(",")
-    if unknown := sorted({*parts} - {*PARTS} | {*models} - {*MODELS}):
+    if unknown := sorted({*parts} - {*PARTS} | {*models} - {*MODELS, *LANGUAGE}):
         parser.error(f"not known: {', '.join(unknown)}")
     console = Console(width=None if sys.stdout.isatty() else 200)
     table = Table(title="Several devices in one process")

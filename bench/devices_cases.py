@@ -20,20 +20,24 @@ import numpy as np
 import headrace as tf
 from headrace._src.core.config import settings
 from headrace._src.devices.device import local_devices
+from headrace._src.devices.openmp import thread_count
 from headrace._src.devices.rendezvous import Key, Rendezvous
 from headrace._src.pipeline import Options, compile_step
+from headrace._src.place.estimate import Roofs
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 SHARE = 0.3  # seconds of each contender in a round of short steps
+TURN = 4  # steps of a contender, before the other's
 TWO = {"CPU": 2}
 
 
 def split(name: str, rounds: str, clock: str) -> dict:
     """A training step on one device and on two, in turns. clock: a function of the module time."""
-    from models import MODELS
+    from models import LANGUAGE, MODELS
     from split_model import SplitStep
 
-    whole, halves = SplitStep(MODELS[name], 1), SplitStep(MODELS[name], 2)
+    model = {**MODELS, **LANGUAGE}[name]
+    whole, halves = (SplitStep(model, n) for n in (1, 2))
     for step in (whole, halves):
         step.seconds(3)  # compiled by then
     count = max(2, min(1000, int(SHARE / min(whole.seconds(2)))))
@@ -47,42 +51,59 @@ def split(name: str, rounds: str, clock: str) -> dict:
     return {"whole": times[0], "split": times[1], "apart": apart, **_cut(halves.session)}
 
 
-def accuracy(name: str, rounds: str, edge: str) -> dict:
-    """What the simulator says of a step on one device from the roofs alone, and of its split from
-    the measured whole; and what they take. edge: the measured microseconds of an edge.
+def accuracy(name: str, rounds: str, edge: str, clock: str) -> dict:
+    """What a step does, and what it takes on one device and split; what the simulator says of the
+    split from the measured whole. edge: the measured microseconds of an edge.
     """
-    from models import MODELS
+    from models import LANGUAGE, MODELS
     from split_model import SplitStep
 
-    from headrace._src.compile.native import roofs
     from headrace._src.devices.device import Link
-    from headrace._src.devices.openmp import thread_count
     from headrace._src.pipeline import optimise, prepare
     from headrace._src.place.choose import model_devices, predict
-    from headrace._src.place.estimate import Roofs
+    from headrace._src.place.estimate import workload
 
-    found = split(name, rounds, "perf_counter")
+    found = split(name, rounds, clock)
     devices = local_devices(TWO)
     for a, b in (devices, devices[::-1]):
         a.links[b.name] = Link(float(edge) * 1e-6, 1e15)  # by reference
-    step = SplitStep(MODELS[name], 2)
+    step = SplitStep({**MODELS, **LANGUAGE}[name], 2)
     shapes = [tuple(t.shape.as_list()) for t in step.inputs]
     asked = [step.loss], [step.train], step.inputs
     placed = {n.name: n.device for n in prepare(*asked, Options(devices)).nodes}
     alone = Options(devices[:1], soft_placement=True)
     flow = optimise(prepare(*asked, alone), shapes, alone)
-    threads = thread_count()
-    speed = Roofs(flops=roofs.peak_flops(threads), bandwidth=roofs.bandwidth(threads))
-    cluster = model_devices(devices)
-    one = dict.fromkeys(placed, devices[0].name)
+    whole = min(found["whole"])
     return {
-        "whole": min(found["whole"]),
+        "whole": whole,
         "split": min(found["split"]),
-        "estimated": predict(flow, one, cluster, roofs={"CPU": speed}).makespan,
+        "amounts": workload(flow),
         "predicted": predict(
-            flow, placed, cluster, seconds=min(found["whole"]), roofs={"CPU": speed}
+            flow, placed, model_devices(devices), seconds=whole, roofs={"CPU": _roofs()}
         ).makespan,
     }
+
+
+def micro_graphs(rounds: str, clock: str) -> dict:
+    """The roofs of this machine, and what the steps of micro-graphs do and take."""
+    from dataclasses import asdict
+
+    from headrace._src.cli.place.micro_graphs import measure
+
+    samples = measure(int(rounds), getattr(time, clock))
+    speed = _roofs()
+    return {
+        "flops": speed.flops,
+        "bandwidth": speed.bandwidth,
+        "samples": [asdict(sample) for sample in samples],
+    }
+
+
+def _roofs() -> Roofs:
+    from headrace._src.compile.native import roofs
+
+    threads = thread_count()
+    return Roofs(flops=roofs.peak_flops(threads), bandwidth=roofs.bandwidth(threads))
 
 
 def xla(name: str, rounds: str, clock: str) -> dict:
@@ -107,9 +128,10 @@ def xla(name: str, rounds: str, clock: str) -> dict:
     seconds(3)
     count = max(2, min(1000, int(SHARE / min(seconds(2)))))
     times: list[list[float]] = [[], []]
-    for number in range(int(rounds)):
+    # In short turns, so that the machine is as busy for the one as for the other.
+    for number in range(int(rounds) * -(-count // TURN)):
         for i in (0, 1) if number % 2 else (1, 0):
-            times[i] += ours.seconds(count, now) if i else seconds(count)
+            times[i] += ours.seconds(TURN, now) if i else seconds(TURN)
     return {"plain": times[0], "ours": times[1]}
 
 
@@ -169,7 +191,8 @@ def rendezvous(rounds: str) -> dict:
 
 def edge(rounds: str, count: str = "200") -> dict:
     """Microseconds of an edge: a chain that changes its device at each op, less the same chain on
-    one device, for each of its edges.
+    one device, for each of its edges. A product that could run beside the chain keeps the
+    partitions apart; its numbers are complex, so it is no part of a cluster.
     """
 
     def chain(devices: int) -> Callable[[], object]:
@@ -178,10 +201,13 @@ def edge(rounds: str, count: str = "200") -> dict:
             for i in range(int(count)):
                 with tf.device(f"/cpu:{i % devices}"):
                     y = tf.tanh(y)
+            with tf.device("/cpu:0"):
+                square = tf.placeholder(tf.complex64, [2, 2])
+                beside = tf.matmul(square, square)
             session = tf.Session(config=tf.ConfigProto(device_count=TWO))
-            run = session.make_callable(y, [x])
-        value = np.ones(4, np.float32)
-        return lambda: run(value)
+            run = session.make_callable([y, beside], [x, square])
+        values = np.ones(4, np.float32), np.ones((2, 2), np.complex64)
+        return lambda: run(*values)
 
     whole, split = _in_turns([chain(1), chain(2)], int(rounds))
     edges = int(count) - 1
@@ -264,7 +290,10 @@ def _in_turns(functions: list[Callable[[], object]], rounds: int) -> list[list[f
 
 CASES = {
     f.__name__: f
-    for f in (split, xla, accuracy, compiling, rendezvous, edge, placing, cached, pipeline)
+    for f in (
+        *(split, xla, accuracy, micro_graphs, compiling),
+        *(rendezvous, edge, placing, cached, pipeline),
+    )
 }
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
     python examples/model_parallel_lstm.py --layers 4 --devices 2
 
-Each layer's loop, its weights and its gradients are on one device, which sends the layer's outputs
+Each layer, its weights and its gradients are on one device, which sends the layer's outputs
 to the device of the next layer and receives their gradients. The network learns to repeat what it
 read some steps ago. The program trains it on one device and split, and prints both.
 """
@@ -44,9 +44,13 @@ def build(options: argparse.Namespace, devices: int):
     for layer in range(options.layers):
         with tf.device(device_of(layer, options.layers, devices)):
             cell = tf.nn.rnn_cell.BasicLSTMCell(options.units)
-            inputs = tf.unstack(x, axis=1)
-            outputs, _ = tf.nn.static_rnn(cell, inputs, dtype=tf.float32, scope=f"layer{layer}")
-            x = tf.stack(outputs, axis=1)
+            scope = f"layer{layer}"
+            if options.loops:
+                x, _ = tf.nn.dynamic_rnn(cell, x, dtype=tf.float32, scope=scope)
+            else:
+                inputs = tf.unstack(x, axis=1)
+                outputs, _ = tf.nn.static_rnn(cell, inputs, dtype=tf.float32, scope=scope)
+                x = tf.stack(outputs, axis=1)
     with tf.device(last):
         weights = tf.get_variable("weights", [options.units, options.symbols])
         rows = tf.reshape(x, [options.time * options.rows, options.units])
@@ -88,6 +92,7 @@ def main() -> None:
     parser.add_argument("--time", type=int, default=20, help="length of a sequence")
     parser.add_argument("--rows", type=int, default=32, help="sequences in a batch")
     parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--loops", action="store_true", help="layers are loops: dynamic_rnn")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
 

@@ -36,7 +36,7 @@ PLACES = {
     "programs/test_examples.py": ["slow"],
     "programs/test_types.py": ["slow"],
     "programs/test_xla_coverage.py": ["slow"],
-    "programs/test_xla_sessions.py": ["needs_jax", "needs_llvm", "slow"],
+    "programs/test_xla_sessions.py": ["needs_jax"],
     "property": ["slow"],
     "unit/checkpoint": ["slow"],
     "unit/cli/test_doctor.py": ["needs_llvm", "needs_onednn"],

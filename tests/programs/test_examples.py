@@ -20,9 +20,11 @@ def run(name, arguments):
     return subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_the_losses_are_those_of_one_device(name):
-    output = run(name, EXAMPLES[name])
+@pytest.mark.parametrize(
+    ("name", "more"), [*((name, "") for name in EXAMPLES), ("model_parallel_lstm", " --loops")]
+)
+def test_the_losses_are_those_of_one_device(name, more):
+    output = run(name, EXAMPLES[name] + more)
     (apart,) = re.findall(r"difference of the losses: (\S+)", output)
     assert float(apart) < 1e-5
     assert len(set(re.findall(r"(?:loss|to) (\d+\.\d+)", output))) > 1  # it trains

@@ -62,6 +62,20 @@ def test_training_gives_the_cpus_losses(first, second):
     np.testing.assert_allclose(losses(first, second, after=check), losses(CPU, CPU), rtol=2e-5)
 
 
+@pytest.mark.filterwarnings("error")
+def test_random_numbers_are_in_the_region_that_uses_them():
+    with tf.Graph().as_default(), tf.device(XLA):
+        v = tf.get_variable("v", [4, 4], initializer=tf.orthogonal_initializer(seed=1))
+        with tf.Session() as session:
+            for _ in range(2):
+                session.run(v.initializer)
+            found = [kernel for _, kernel in kernels(session) if isinstance(kernel, XlaCluster)]
+            value = session.run(v)
+    types = [{node.type for node in kernel.nodes} for kernel in found]
+    assert types and all({"_Numbers", "Qr", "Assign"} <= found for found in types)
+    np.testing.assert_allclose(value @ value.T, np.eye(4), atol=1e-6)
+
+
 def test_variables_on_the_device_are_saved_and_restored(tmp_path):
     def save(session, v):
         path = tf.train.Saver().save(session, str(tmp_path / "model"))

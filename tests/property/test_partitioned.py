@@ -3,6 +3,7 @@ flow and gradients. Nothing hangs, also where values go back and forth between d
 """
 
 from collections import Counter
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 import headrace as tf
 from headrace._src.graph.partition import PartitionedProgram
 from headrace._src.graph.program import Program
+from headrace._src.partition import join
 from headrace._src.runtime.partitions import PartitionedExecutable
 from tests.property.random_steps import MATRICES, Step
 from tests.property.watchdog import watched
@@ -48,12 +50,14 @@ class Scattered:
 
 def results(fetches, feeds, count, jit, seen=None, runs=2, driver="fixed"):
     """Return the values of each run in a session with `count` devices; count in `seen` what the
-    programs contain. driver: "counted" (a step with a deadline counts dependencies) or "as is" (a
-    step whose numbers are checked is not specialised).
+    programs contain. driver: "fixed" (the orders of the partitions), "joined" (one order),
+    "counted" (a step with a deadline counts dependencies) or "as is" (a step whose numbers are
+    checked is not specialised).
     """
     late = tf.RunOptions(timeout_in_ms=600_000) if driver == "counted" else None
     asked = config(count, jit, checked=driver == "as is")
-    with tf.Session(config=asked) as session, watched(session):
+    overlaps = mock.patch.object(join, "_overlaps", lambda _: driver != "joined")
+    with tf.Session(config=asked) as session, watched(session), overlaps:
         session.run(tf.global_variables_initializer())
         found = [session.run(fetches, feeds, options=late) for _ in range(runs)]
         for plan in session._plans.values() if seen is not None else ():
@@ -67,6 +71,7 @@ def count_what_ran(variants, seen):
             program = executable.program
             assert isinstance(program, PartitionedProgram)
             seen["partitioned"] += 1
+            seen["joined"] += program.joined is not None
             pairs = {(e.sender, e.receiver) for e in program.edges}
             seen["round trips"] += any((b, a) in pairs for a, b in pairs)
             for part in program.programs:
@@ -110,7 +115,7 @@ def compare(fetches, feeds, jit, seen, rtol=0.0, atol=0.0, driver="fixed"):
             np.testing.assert_allclose(b, a, rtol=rtol, atol=atol)
 
 
-@pytest.mark.parametrize("driver", ["fixed", "counted", "as is"])
+@pytest.mark.parametrize("driver", ["fixed", "joined", "counted", "as is"])
 def test_interpreted_partitions_equal_the_whole_bit_for_bit(driver):
     seen = Counter()
 
@@ -122,16 +127,18 @@ def test_interpreted_partitions_equal_the_whole_bit_for_bit(driver):
 
     check()
     assert seen["partitioned"] >= 15 and seen["round trips"] >= 8
+    assert seen["joined"] == (seen["partitioned"] if driver == "joined" else 0)
 
 
-def test_compiled_partitions_agree_with_the_whole():
+@pytest.mark.parametrize("driver", ["fixed", "joined"])
+def test_compiled_partitions_agree_with_the_whole(driver):
     seen = Counter()
 
     @given(st.data())
     @settings(max_examples=25)
     def check(data):
         with tf.Graph().as_default():
-            compare(*random_step(data), "always", seen, rtol=2e-4, atol=2e-5)
+            compare(*random_step(data), "always", seen, rtol=2e-4, atol=2e-5, driver=driver)
 
     check()
     assert seen["clusters"] >= 10 and seen["round trips"] >= 10

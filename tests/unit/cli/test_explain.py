@@ -57,6 +57,30 @@ def test_the_step_that_took_longest_is_explained(explain):
     assert "\nstep loss:0, label:0, train\nfed with x:0 float32[4,3]\n" in result.stdout
 
 
+LAYERS = """
+import headrace as tf
+
+with tf.Graph().as_default():
+    x = y = tf.placeholder(tf.float32, [4, 4], name="x")
+    for device in BRANCHES:
+        with tf.device(f"/cpu:{device}"):
+            y = tf.matmul(y, y)
+    with tf.device("/cpu:1"):
+        z = tf.exp(x) if len(BRANCHES) < 3 else y
+    with tf.Session(config=tf.ConfigProto(device_count={"CPU": 2})) as session:
+        session.run([y, z], {x: [[1] * 4] * 4})
+"""
+
+
+@pytest.mark.parametrize(("devices", "joined"), [("[0, 1, 0]", True), ("[0, 0]", False)])
+def test_a_step_whose_devices_wait_for_each_other_is_said_to_run_in_one_order(
+    explain, devices, joined
+):
+    shown = explain(LAYERS.replace("BRANCHES", devices)).stdout
+    assert "other nodes  peak memory" in shown
+    assert ("one thread runs the step in one order" in shown) == joined
+
+
 def test_a_pass_shows_what_it_changes(explain):
     shown = explain(TRAIN, "--fetch", "loss").stdout
     names = re.findall(r"^([a-z, ]+): (?:no change|[\d,]+ \w+)", shown, re.MULTILINE)

@@ -148,6 +148,7 @@ def test_costs_are_saved_and_used(place, tmp_path, graph_file):
         (["--fetch", "lefd"], CLUSTER, "the graph has no tensor 'lefd'. Did you mean left?"),
         (["--fetch", "y"], "[[machines]]", "cluster.toml: a machine needs name"),
         (["--fetch", "y", "--roofs", "fast"], CLUSTER, "'fast': GFLOPS,GBS"),
+        (["--fetch", "y", "--roofs", "200,20", "--calibrate"], CLUSTER, "describes another"),
     ],
 )
 def test_mistakes_are_explained(place, graph_file, arguments, cluster, message):

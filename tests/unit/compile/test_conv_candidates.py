@@ -13,8 +13,11 @@ from headrace._src.compile.kernels.conv.conv_candidates import candidates
 from headrace._src.compile.kernels.images.conv_geometry import Geometry
 from headrace._src.compile.kernels.onednn_calls import is_foreign
 from headrace._src.compile.native.machine_code import run_kernel
+from headrace._src.core.windows import Window
 from headrace._src.devices.target import for_level, host
 from headrace._src.lowering.pointwise import record
+from headrace._src.lowering.window_anchors import Convolution
+from headrace._src.lowering.work import geometry_work
 from tests.unit.compile.conv_runs import Example, error, laid_out, placed, read, room
 from tests.unit.compile.test_conv_onednn import run as run_foreign
 
@@ -167,3 +170,17 @@ def test_bad_questions():
         candidates("sideways", THREE)
     with pytest.raises(ValueError, match="accuracy"):
         candidates("forward", THREE, "perfect")
+
+
+@pytest.mark.parametrize("direction", ["forward", "input", "filter"])
+@pytest.mark.parametrize("taps", [1, 3, 5, 7])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_estimates_count_winograd_where_it_is_offered(direction, taps, stride):
+    """Placement can't ask the compiler (see lowering.work): its rule must be the same."""
+    axis = Window.of(32, taps, stride, 1, "SAME").tight()
+    counted = Convolution(direction, 4, 64, 128, axis, axis, "NHWC", "float32")
+    passes = dict(zip(("forward", "input", "filter"), PASSES, strict=True))
+    geometry = Geometry(4, 64, 128, axis, axis)
+    offered = names(passes[direction], geometry, target=V4)
+    is_winograd = geometry_work(counted).kind.startswith("winograd")
+    assert is_winograd == ("accurate winograd" in offered)

@@ -66,14 +66,27 @@ def test_no_variable_is_copied_to_another_region(split):
 def test_images_keep_their_blocks_between_regions(split):
     first = next(k for k in split[1] if k.in_blocks)
     names = {v.name for v in first.in_blocks}
-    assert names <= {"Relu:0", "MaxPool:0"} and names
+    assert names == {"MaxPool:0", "MaxPool:1"}
     (second,) = [k for k in split[1] if set(k.inputs) & first.in_blocks]
     assert first.in_blocks & set(second.inputs) == second.region.in_blocks & set(second.inputs)
+
+
+def test_the_gradient_of_a_pool_gets_the_positions_of_its_maxima(split):
+    (second,) = [k for k in split[1] if "MaxPool:1" in {v.name for v in k.inputs}]
+    assert "Relu:0" not in {v.name for v in second.inputs}
+    kernels = [type(call.kernel).__name__ for call in second.plan.calls]
+    assert "MaxPoolGradient" in kernels and "MaxPool" not in kernels
 
 
 def test_a_value_that_is_sent_is_plain(split):
     for kernel in split[1]:
         assert "Relu_1:0" not in {v.name for v in kernel.in_blocks}
+
+
+def test_a_sent_image_is_converted_right_into_its_output(split):
+    (first,) = [k for k in split[1] if "Relu_1:0" in {v.name for v in k.region.outputs}]
+    written = [b for b in first.plan.buffers if b.label == "Relu_1:0"]
+    assert [b.kind for b in written].count("arena") == 1
 
 
 def test_the_nodes_own_kernels_take_and_give_blocks(split):
@@ -92,6 +105,30 @@ def _Variable(rng, reference):
     state = VariableState("w", tf.float32, reference.shape)
     state.assign(rng.random(reference.type.sizes, np.float32) - np.float32(0.5))
     return state
+
+
+@pytest.mark.parametrize("windows", [([1, 3, 3, 1], [1, 2, 2, 1]), ([1, 2, 3, 1], [1, 1, 1, 1])])
+@pytest.mark.parametrize("padding", ["SAME", "VALID"])
+def test_gradients_by_positions_are_those_of_one_device(windows, padding):
+    """Windows overlap, some maxima are equal, and one image has NaNs."""
+    images = np.random.default_rng(1).integers(-3, 3, [2, 9, 7, 16]).astype(np.float32)
+    images[1, ::3] = np.nan
+
+    def gradient(split):
+        with tf.Graph().as_default():
+            x = tf.placeholder(tf.float32, images.shape)
+            pooled = tf.nn.max_pool(x + 1.0, *windows, padding)
+            with tf.device(f"/cpu:{int(split)}"):
+                loss = tf.reduce_sum(tf.nn.relu(pooled * 0.5) * pooled)
+            found = tf.gradients(loss, x, colocate_gradients_with_ops=True)
+            config = tf.ConfigProto(device_count={"CPU": 2}, graph_options=ALWAYS)
+            with tf.Session(config=config) as session:
+                result = [session.run(found, {x: images})[0] for _ in range(3)][-1]
+                return result, [v.name for k in clusters(session) for v in k.inputs]
+
+    result, inputs = gradient(True)
+    assert "MaxPool:1" in inputs
+    np.testing.assert_array_equal(result, gradient(False)[0])
 
 
 def test_conversions_are_inverse():

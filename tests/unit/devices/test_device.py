@@ -59,6 +59,10 @@ def test_the_allocator_counts_and_refuses():
     del row, small
     gc.collect()
     assert allocator.statistics().in_use == 0 and allocator.statistics().peak == 4_001_000
+    held = allocator.hold(2000)
+    assert allocator.statistics().in_use == held.size == 2000
+    del held
+    assert allocator.statistics().in_use == 0
 
 
 def test_variables_live_on_their_devices(graph):

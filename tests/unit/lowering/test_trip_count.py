@@ -5,7 +5,7 @@ import pytest
 
 import headrace as tf
 from headrace._src.graph.structured import is_loop
-from headrace._src.lowering.trip_count import trip_count
+from headrace._src.lowering.trip_count import most_trips, trip_count
 from headrace._src.pipeline import Options, optimise, prepare
 
 
@@ -15,13 +15,13 @@ def graph():
         yield graph
 
 
-def count(cond, body, start, feeds=()):
+def count(cond, body, start, feeds=(), find=trip_count, most=None):
     """The trip count of a loop, for scalars that are fed."""
-    found = tf.while_loop(cond, body, start)
+    found = tf.while_loop(cond, body, start, maximum_iterations=most)
     step = prepare(tf.nest.flatten(found), [], feeds, Options())
     flow = optimise(step, [() for _ in feeds], Options())
     (loop,) = filter(is_loop, flow.nodes)
-    return trip_count(loop)
+    return find(loop)
 
 
 @pytest.mark.parametrize("trips", [0, 1, 63, 64, 65, 4097, 300_000])
@@ -54,3 +54,17 @@ def test_what_nobody_knows():
     assert count(lambda i: i < 9, lambda i: i + 1, [n], [n]) is None
     assert count(lambda x: x < 9, lambda x: x + tf.random_uniform([]), [0.0]) is None
     assert count(lambda i: i >= 0.0, lambda i: i + 1.0, [0.0]) is None  # for ever
+
+
+def test_a_bound_is_the_least_count_of_conditions_that_must_hold_together():
+    n = tf.placeholder(tf.int32, [])
+    unknown = (lambda i: i < n, lambda i: i + 1, [0], [n])
+    assert count(*unknown, find=most_trips) is None
+    assert count(*unknown, find=most_trips, most=9) == 9
+    assert count(lambda i: i < 4, lambda i: i + 1, [0], find=most_trips, most=9) == 4
+
+    def both(i):
+        return (i < n) & ((i * 2 < 13) & (i < 11))
+
+    assert count(both, lambda i: i + 1, [0], [n], find=most_trips) == 7
+    assert count(lambda i: (i < n) | (i < 5), lambda i: i + 1, [0], [n], find=most_trips) is None

@@ -187,3 +187,20 @@ def test_bad_fractional_inputs_are_refused():
         fractional_pool_kernels.fractional_size(4, 4.5)
     with pytest.raises(ValueError, match="cannot cut 4 elements into 5"):
         fractional_pool_kernels.pooling_sequence(4, 5, PhiloxState(1, 2))
+
+
+@pytest.mark.parametrize("data_format", ["NHWC", "NCHW"])
+@pytest.mark.parametrize("padding", ["SAME", "VALID"])
+def test_gradients_at_positions_are_those_of_the_pool(padding, data_format):
+    window = {"ksize": [1, 2, 3, 1], "strides": [1, 1, 2, 1], "padding": padding}
+    x = np.random.default_rng(0).integers(0, 4, [2, 5, 6, 3]).astype(np.float32)
+    x[0, 1:3] = np.nan
+    if data_format == "NCHW":
+        x = np.moveaxis(x, 3, 1)
+        window = {k: [v[0], v[3], v[1], v[2]] if k != "padding" else v for k, v in window.items()}
+    window["data_format"] = data_format
+    y, positions = pool_kernels.max_pool_with_positions(x, **window)
+    np.testing.assert_array_equal(y, pool_kernels.max_pool(x, **window))
+    dy = np.random.default_rng(1).random(y.shape, np.float32)
+    found = pool_kernels.max_pool_grad_at_positions(positions, dy, shape=x.shape, **window)
+    np.testing.assert_array_equal(found, pool_kernels.max_pool_grad(x, y, dy, **window))

@@ -170,3 +170,17 @@ def test_the_verifier_finds_a_value_that_is_read_from_another_device():
         b = a + np.float32([1, 2])
     with pytest.raises(InternalError, match=r"add on .*CPU:1 reads a:0 on .*CPU:0"):
         verify_transfers(placed([b], feeds=[x]))
+
+
+def test_a_gradient_loop_is_where_its_lists_are():
+    x = tf.placeholder(tf.float32, [2])
+    with on(1):
+        _, y = tf.while_loop(lambda i, a: i < 3, lambda i, a: (i + 1, tf.tanh(a)), [0, x])
+    gradients = tf.gradients(y, x)
+    flow = add_transfers(raise_structure(placed(gradients, feeds=[x])))
+    verify_transfers(flow)
+    assert [n.device for n in flow.nodes if parts_of(n)] == [CPU[1], CPU[1]]
+    # The empty list was on the first device, and is made on the second one too.
+    assert CPU[1] in {n.device for n in flow.nodes if n.type == "EmptyTensorList"}
+    sent = [n.outputs[0] for n in flow.nodes if is_transfer(n)]
+    assert sent and not any(v.dtype.name == "variant" for v in sent)

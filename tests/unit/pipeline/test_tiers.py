@@ -38,6 +38,7 @@ def compiler(monkeypatch):
     passes = types.SimpleNamespace(
         available=lambda: True,
         rewrite=lambda flow: flow,
+        separate_lists=lambda flow: flow,
         recompute=lambda flow, limit: flow,
         cluster=lambda flow, tell: seen.append(flow) or flow,
     )

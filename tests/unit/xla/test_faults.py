@@ -31,6 +31,35 @@ def test_an_index_out_of_range(large, monkeypatch):
     np.testing.assert_allclose(state.read()[:, 0], [1, 0, 1, 1, 1, 0.5])
 
 
+def test_memory_is_reused_where_faults_may_be():
+    loss, ids, table, train = step_on_rows(6)
+    step = XlaStep([loss], [ids], [train])
+    state = step.variable(variable_value(step, table))
+    state.assign(np.ones([6, 4], np.float32))
+    old = state.on_device()
+    step(np.int32([0, 1, 2]))
+    new = state.on_device()
+    with pytest.raises(InvalidArgumentError, match="not in"):
+        step(np.int32([0, 6, 2]))
+    assert old.is_deleted() and new.is_deleted()
+    np.testing.assert_allclose(state.read()[:, 0], [0.5, 0.5, 0.5, 1, 1, 1])
+
+
+def test_a_fault_leaves_a_variable_without_value():
+    ids = tf.placeholder(tf.int32, [2])
+    v = tf.get_variable("v", [2], initializer=tf.zeros_initializer())
+    w = tf.get_variable("w", [2], initializer=tf.zeros_initializer())
+    given = tf.gather(tf.constant([1.0, 2.0, 3.0]), ids)
+    step = XlaStep([], [ids], [tf.assign(v, given).op, tf.assign_add(w, given).op])
+    empty, full = (step.variable(variable_value(step, x)) for x in (v, w))
+    full.assign(np.float32([1, 1]))
+    with pytest.raises(InvalidArgumentError, match="not in"):
+        step(np.int32([0, 3]))
+    assert not empty.is_initialized and full.read().tolist() == [1, 1]
+    step(np.int32([0, 2]))
+    assert empty.read().tolist() == [1, 3] and full.read().tolist() == [2, 4]
+
+
 def test_an_integer_divided_by_zero():
     x = tf.placeholder(tf.int32, [2])
     step = XlaStep([tf.constant([7, 8]) // x], [x])

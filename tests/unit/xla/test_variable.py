@@ -9,6 +9,7 @@ import headrace as tf
 from headrace._src.core.errors import FailedPreconditionError
 from headrace._src.core.tensor_shape import TensorShape
 from headrace._src.devices.device import find_device
+from headrace._src.xla.device import Xla
 from tests.unit.xla.xla_steps import DEVICE, XlaStep, variable_value
 
 
@@ -30,7 +31,7 @@ def test_it_is_empty_at_first():
 def test_the_last_write_counts_on_either_side():
     state = variable([1, 2, 3])
     with state.lock:
-        state.adopt_array(state.on_device() + 1)
+        state.adopt_array(state.on_device() + 1, (3,))
     assert state.read().tolist() == [2, 3, 4]
     state.update(np.multiply, np.float32(2))
     with state.lock:
@@ -84,6 +85,44 @@ def test_memory_is_reused_while_nobody_holds_it():
     step()
     assert old.is_deleted()
     assert (state.read() == 2).all()
+
+
+def test_the_device_counts_a_value_once():
+    device = Xla(DEVICE, memory_limit=10_000)
+
+    def in_use():
+        return device.allocator.statistics().in_use
+
+    state = device.variable("v", tf.float32, TensorShape.of([1000]))
+    assert in_use() == 0
+    state.assign(np.ones(1000, np.float32))
+    assert in_use() == 4000
+    with state.lock:
+        array = state.on_device()
+    del array
+    read = state.read()
+    state.update(np.add, np.float32(1))
+    assert in_use() == 4000 and read[0] == 1
+    with pytest.raises(MemoryError, match="8,000 bytes"):
+        state.assign(np.ones(2000, np.float32))
+    assert state.read()[0] == 2
+    del state
+    assert in_use() == 0
+
+
+def test_regions_count_the_variables_that_they_initialise():
+    v = tf.get_variable("v", [1000], initializer=tf.zeros_initializer())
+    step = XlaStep([], [], [v.assign(tf.fill([1000], 2.0) + 1.0).op])
+    device = Xla(DEVICE, memory_limit=5000)
+    states = [device.variable("v", tf.float32, TensorShape.of([1000])) for _ in range(2)]
+    first = step.states["v"] = states[0]
+    for _ in range(3):
+        step()
+    assert device.allocator.statistics().in_use == 4000 and (first.read() == 3).all()
+    step.states["v"] = states[1]
+    with pytest.raises(MemoryError, match="4,000 bytes"):
+        step()
+    assert not states[1].is_initialized
 
 
 def test_steps_of_several_threads_lose_no_update():

@@ -1,20 +1,22 @@
 """Allocator: memory of a device that outlives a kernel. In: sizes. Out: blocks, and statistics.
 
-Variables' storage and compiled steps' working memory come from here. The arrays that kernels pass
-to each other are allocated by NumPy and are not counted.
+Variables' storage and compiled steps' working memory come from here, or are counted here where
+another library manages the device's memory. The arrays that kernels pass to each other are
+allocated by NumPy and are not counted.
 """
 
 from __future__ import annotations
 
 import weakref
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from headrace._src.core.locks import RLock
 from headrace._src.devices.blocks import block, memory_limit
 
-__all__ = ["Allocator", "Statistics"]
+__all__ = ["Allocator", "Held", "Statistics"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,15 @@ class Statistics:
     largest: int
     allocations: int
     limit: int
+
+
+class Held:
+    """Memory that something else manages, counted as in use as long as this object lives."""
+
+    __slots__ = ("__weakref__", "size")
+
+    def __init__(self, size: int) -> None:
+        self.size = size
 
 
 class Allocator:
@@ -51,15 +62,24 @@ class Allocator:
         """Count the memory of an array as in use as long as a view of it lives; raise MemoryError
         beyond the limit. Call it once per piece of memory.
         """
-        size = array.nbytes
+        # Every view of this memory keeps its base alive.
+        self._count_as(array if array.base is None else array.base, array.nbytes)
+
+    def hold(self, size: int) -> Held:
+        """Count `size` bytes that are not this process's own to give out, such as those of another
+        library's array; raise MemoryError beyond the limit.
+        """
+        held = Held(size)
+        self._count_as(held, size)
+        return held
+
+    def _count_as(self, owner: Any, size: int) -> None:
         self._check(size)
         with self._lock:
             self._in_use += size
             self._peak = max(self._peak, self._in_use)
             self._largest = max(self._largest, size)
             self._count += 1
-        # Every view of this memory keeps its base alive.
-        owner = array if array.base is None else array.base
         weakref.finalize(owner, self._freed, size).atexit = False
 
     def _check(self, size: int) -> None:

@@ -65,14 +65,14 @@ class ReusedMemory:
 
     def __call__(self, shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
         """Return an array with any contents."""
+        pieces = self._pieces
         with self._lock:
-            free = (i for i, (_, last) in enumerate(self._pieces) if last() is None)
-            number = next(free, None)
-            if number is None:
-                number = len(self._pieces)
-                memory = empty_aligned(shape, dtype)
-                self._pieces.append((memory, weakref.ref(memory)))
-            memory = self._pieces[number][0]
+            for number, (memory, last) in enumerate(pieces):
+                if last() is None:
+                    array = memory.view()
+                    pieces[number] = memory, weakref.ref(array)
+                    return array
+            memory = empty_aligned(shape, dtype)
             array = memory.view()
-            self._pieces[number] = memory, weakref.ref(array)
+            pieces.append((memory, weakref.ref(array)))
             return array

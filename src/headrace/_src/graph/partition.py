@@ -13,10 +13,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from headrace._src.graph.dataflow import Dataflow, Feed, Node
+from headrace._src.graph.definition import Kind
 from headrace._src.graph.operation import Tensor
 from headrace._src.graph.program import Instruction, Program
+from headrace._src.graph.structured import parts_of
 
-__all__ = ["Edge", "Partition", "PartitionedProgram", "Partitions"]
+__all__ = ["Edge", "Partition", "PartitionedProgram", "Partitions", "is_long"]
+
+
+def is_long(node: Node) -> bool:
+    """Return whether a node may take longer than starting a thread."""
+    definition = node.definition
+    cluster = getattr(definition.kernel, "is_silent", False)
+    return cluster or definition.kind is Kind.CONTRACTION or bool(parts_of(node))
 
 
 @dataclass(frozen=True)
@@ -71,6 +80,8 @@ class PartitionedProgram:
     """A step as one Program for each device.
 
     feeds: for each Program, the positions of its feeds among the step's. sources: see Partitions.
+    joined: the whole step as one Program, without Sends and Recvs, if the devices cannot work at
+    the same time anyway (see partition.join).
     """
 
     devices: tuple[str, ...]
@@ -78,6 +89,7 @@ class PartitionedProgram:
     feeds: tuple[tuple[int, ...], ...]
     sources: tuple[tuple[int, int], ...]
     edges: tuple[Edge, ...] = ()
+    joined: Program | None = None
 
     @property
     def instructions(self) -> tuple[Instruction, ...]:
@@ -88,4 +100,5 @@ class PartitionedProgram:
         shown = []
         for device, program in zip(self.devices, self.programs, strict=True):
             shown += [f"{device}:", *(f"  {line}" for line in str(program).splitlines())]
-        return "\n".join([*shown, *map(str, self.edges)])
+        joined = [] if self.joined is None else ["joined: the devices never work at the same time"]
+        return "\n".join([*shown, *map(str, self.edges), *joined])

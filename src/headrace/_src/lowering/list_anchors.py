@@ -23,10 +23,12 @@ __all__ = [
     "LIST",
     "LISTS",
     "NUMBERS",
+    "OF_ROWS",
     "POP",
     "PUSH",
     "READ",
     "REMOVE",
+    "ROWS",
     "SCATTER",
     "SIZE",
     "STACK",
@@ -64,7 +66,7 @@ class ListUse:
     @property
     def makes(self) -> bool:
         """Whether the op makes a list."""
-        return self.kind in ("array", "stack", "list")
+        return self.kind in ("array", "stack", "list", "of rows")
 
 
 def _array(site: Site) -> ListUse | None:
@@ -109,6 +111,16 @@ def _gradient(site: Any) -> ListUse:
     return ListUse("gradient", (1,), source=site.attrs["source"])
 
 
+def _rows(kind: str, *operands: int) -> Anchor:
+    """An op between a list and an array that has its rows first."""
+
+    def describe(site: Site) -> ListUse | None:
+        size, *row = site.attrs["shape"].as_list()
+        return ListUse(kind, operands, site.attrs["T"].name, size, tuple(row))
+
+    return Anchor("list", describe)
+
+
 ARRAY = Anchor("list", _array)
 STACK = Anchor("list", _stack)
 GRADIENT = Anchor("list", _gradient)
@@ -123,6 +135,8 @@ REMOVE = _simple("remove")
 ZEROS = _simple("zeros")
 SCATTER = _all_rows("scatter", 2, 3)
 GATHER = _all_rows("gather", 2)
+ROWS = _rows("rows")
+OF_ROWS = _rows("of rows", 0, 1)
 
 
 class Row(NamedTuple):

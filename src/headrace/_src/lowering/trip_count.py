@@ -8,6 +8,7 @@ all of it are scalars that go by equal steps, as counters do, many iterations at
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -16,9 +17,9 @@ from headrace._src.graph.dataflow import Dataflow, Feed, Node, Value
 from headrace._src.graph.definition import Effect
 from headrace._src.graph.inference import run_kernel
 from headrace._src.graph.structured import parts_of
-from headrace._src.lowering.rules import Elementwise, Pass
+from headrace._src.lowering.rules import Elementwise, Pass, pointwise_of
 
-__all__ = ["trip_count"]
+__all__ = ["most_trips", "trip_count"]
 
 _MOST_SINGLY = 4096
 _AT_ONCE = (1 << 6, 1 << 12, 1 << 20)
@@ -32,6 +33,34 @@ def trip_count(node: Node) -> int | None:
         deciding = _Deciding.of(node)
         _trips[node] = None if deciding is None else deciding.count()
     return _trips[node]
+
+
+def most_trips(node: Node) -> int | None:
+    """How many iterations a loop takes at most: the count by one of the conditions that must hold
+    together, such as a maximum number of iterations; None if no such count follows from constants.
+    """
+    exact = trip_count(node)
+    if exact is not None:
+        return exact
+    cond = node.attrs["cond"]
+    counts = []
+    for value in _conditions(cond.fetches[0]):
+        alone = replace(node, attrs={**node.attrs, "cond": replace(cond, fetches=(value,))})
+        deciding = _Deciding.of(alone)
+        counts.append(None if deciding is None else deciding.count())
+    return min((c for c in counts if c is not None), default=None)
+
+
+def _conditions(value: Value) -> list[Value]:
+    """The values that must all be true for a value to be true."""
+    node = value.producer
+    rule = node.definition.lower if isinstance(node, Node) else None
+    if not isinstance(node, Node) or node.constant is not None:
+        return [value]
+    program = pointwise_of(rule, node) if isinstance(rule, Elementwise) else None
+    if program is None or [s.opcode for s in program.steps] != ["and"]:
+        return [value]
+    return [c for v in node.inputs for c in _conditions(v)]
 
 
 class _Deciding:

@@ -140,6 +140,9 @@ class Pooling(AnchorGeometry):
     is from x, y and dy, and x alone decides: from the window's first element on, what is greater
     wins and gets dy (the first of equals; a leading NaN). mean: padding isn't counted. Its gradient
     is from dy alone.
+
+    positions: max also returns the tap of the element that gets dy, one byte for each window, and
+    its gradient is from these and dy.
     """
 
     kind: str
@@ -150,6 +153,7 @@ class Pooling(AnchorGeometry):
     w: Window[int]
     data_format: str
     dtype: str
+    positions: bool = False
 
     fuses: ClassVar[bool] = True
     leads: ClassVar[bool] = True
@@ -161,15 +165,17 @@ class Pooling(AnchorGeometry):
     def operands(self) -> tuple[int, ...]:
         if self.direction == "forward":
             return (0,)
+        if self.positions:
+            return (0, 1)
         return (0, 1, 2) if self.kind == "max" else (1,)
 
 
-def pooling(kind: str, direction: str) -> Anchor:
+def pooling(kind: str, direction: str, positions: bool = False) -> Anchor:
     """Return the anchor of a 2-D pooling ("max" or "mean"), "forward" or its "gradient"."""
-    return Anchor("pooling", lambda site: _describe_pooling(site, kind, direction))
+    return Anchor("pooling", lambda site: _describe_pooling(site, kind, direction, positions))
 
 
-def _describe_pooling(site: Site, kind: str, direction: str) -> Pooling | None:
+def _describe_pooling(site: Site, kind: str, direction: str, positions: bool) -> Pooling | None:
     attrs = site.attrs
     dtype, data_format = site.output_dtypes[0], attrs["data_format"]
     x = site.input_shapes[0] if direction == "forward" else site.output_shapes[0]
@@ -187,7 +193,7 @@ def _describe_pooling(site: Site, kind: str, direction: str) -> Pooling | None:
     if geometry.axes[channel].taps != 1 or not prod(geometry.output_shape):
         return None
     height, width = (a.tight() for d, a in enumerate(geometry.axes) if d not in (0, channel))
-    return Pooling(kind, direction, x[0], x[channel], height, width, data_format, dtype)
+    return Pooling(kind, direction, x[0], x[channel], height, width, data_format, dtype, positions)
 
 
 def pooling_of(node: Node) -> Pooling | None:

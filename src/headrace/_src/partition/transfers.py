@@ -2,7 +2,8 @@
 which every value that is read on another device passes through a TRANSFER to that device.
 
 There is one TRANSFER for each value and destination; a reference is read once for each reader,
-because a write may come between two of them. Feeds and constants are available on every device.
+because a write may come between two of them. Feeds and constants are available on every device, and
+an empty list is made on each device that needs one.
 Control edges between devices stay; the cut makes transfers of them.
 
 A loop or branch runs on one device as a whole. If operations inside it were asked to run on
@@ -22,6 +23,7 @@ from typing import Any
 from headrace._src.core.errors import InternalError
 from headrace._src.graph.control_roles import Flow
 from headrace._src.graph.dataflow import Dataflow, Feed, Node, Value, map_parts, rebuild
+from headrace._src.graph.definition import Effect
 from headrace._src.graph.structured import Unraisable, parts_of
 from headrace._src.ops.base.transfers import TRANSFER, is_transfer
 
@@ -95,6 +97,8 @@ class _Joining:
         if not device or not source.device or (reference and value.dtype._is_ref_dtype):
             return value  # placement keeps references with their variable
         is_reference = value.dtype._is_ref_dtype
+        if _is_new_list(source):
+            return self._made_again(device, value)
         if source.definition.flow is Flow.ENTER and not is_reference:
             return self._entered(device, value, source)
         found = None if is_reference else self._transfers.get((value, device))
@@ -129,6 +133,18 @@ class _Joining:
             found = self._transfers[value, device] = copy.outputs[0]
         return found
 
+    def _made_again(self, device: str, value: Value) -> Value:
+        """Return a value that is made again on another device, from constants."""
+        found = self._transfers.get((value, device))
+        if found is None:
+            maker = value.producer
+            assert isinstance(maker, Node)
+            inputs = tuple([self._made_again(device, v) for v in maker.inputs])
+            copy = replace(maker.moved(inputs, (), device), name=self._name(value, device))
+            self._made.append(copy)
+            found = self._transfers[value, device] = copy.outputs[value.index]
+        return found
+
     def _name(self, value: Value, device: str) -> str:
         """Return a new name: `h/to_CPU_1` for the first output of h."""
         which = f"_{value.index}" if value.index else ""
@@ -142,8 +158,26 @@ class _Joining:
         return name
 
 
+def _is_new_list(node: Node) -> bool:
+    """Return whether a node makes a list from constants alone. A loop is compiled together with the
+    lists that it fills, so they are made on its device; lists are immutable values.
+    """
+    if node.definition.effect is not Effect.LOCAL or node.controls:
+        return False
+    makers = [v.producer for v in node.inputs]
+    return all(v.dtype.name == "variant" for v in node.outputs) and all(map(_is_constant, makers))
+
+
+def _is_constant(producer: Node | Feed) -> bool:
+    if not isinstance(producer, Node) or producer.inputs or producer.controls:
+        return False
+    return producer.definition.effect is Effect.PURE
+
+
 def _settle_structures(flow: Dataflow) -> Dataflow:
-    """Put each loop and branch on the one device that its nodes ask for."""
+    """Put each loop and branch on the one device that its nodes ask for. If they ask for none, a
+    gradient loop goes where the loop is that saved values for it.
+    """
 
     def placed(node: Node) -> Node:
         if not parts_of(node):
@@ -151,13 +185,19 @@ def _settle_structures(flow: Dataflow) -> Dataflow:
         wanted = dict.fromkeys(n.device for n in _inside(node) if n.device and _is_asked(n))
         if len(wanted) > 1:
             raise Unraisable(f"'{node.name}' spans {' and '.join(wanted)}")
-        device = next(iter(wanted), node.device)
+        device = next(iter(wanted), "") or _of_lists(node) or node.device
         part = {name: _on_device(inner, device) for name, inner in parts_of(node).items()}
         return replace(node, device=device, attrs={**node.attrs, **part})
 
     if not any(parts_of(n) for n in flow.nodes) or not _several(flow):
         return flow
     return rebuild(flow, lambda node, inputs, controls: placed(node.moved(inputs, controls)))
+
+
+def _of_lists(node: Node) -> str:
+    """Return the device of the loop that has filled a list for this one; empty if there is none."""
+    sources = [v.producer for v in node.inputs if v.dtype.name == "variant"]
+    return next((s.device for s in sources if isinstance(s, Node) and parts_of(s)), "")
 
 
 def _several(flow: Dataflow) -> bool:

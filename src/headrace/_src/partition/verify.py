@@ -50,8 +50,12 @@ def verify_partitions(step: Dataflow | Partitions) -> None:
 
 def verify_programs(program: Program | PartitionedProgram) -> None:
     """Check each program (see verify_program)."""
-    for each in (program,) if isinstance(program, Program) else program.programs:
-        verify_program(each)
+    if isinstance(program, Program):
+        verify_program(program)
+        return
+    for each in (*program.programs, program.joined):
+        if each is not None:
+            verify_program(each)
 
 
 def _wrong(message: str) -> InternalError:

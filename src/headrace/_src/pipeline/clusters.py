@@ -2,7 +2,8 @@
 regions as single nodes whose kernels are native code.
 
 The compiler's passes are single entries of the pipeline's list; without a compiler, or where one of
-them fails, they leave the flow as it is.
+them fails, they leave the flow as it is. They choose regions for other backends too, and need LLVM
+only for a CPU's.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import logging
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 from headrace._src.core.config import settings
@@ -18,7 +20,7 @@ from headrace._src.devices.device import compiler_of
 from headrace._src.graph.dataflow import Dataflow, Node
 from headrace._src.lowering.backends import backend
 
-__all__ = ["cluster", "has_compiler", "recompute", "rewrite"]
+__all__ = ["cluster", "has_compiler", "recompute", "rewrite", "separate_lists"]
 
 _COMPILER = "headrace._src.compile"
 
@@ -28,27 +30,35 @@ def rewrite(flow: Dataflow) -> Dataflow:
     return _run("clusters.cluster", "rewrite", flow)
 
 
+def separate_lists(flow: Dataflow) -> Dataflow:
+    """Pass lists between regions as arrays."""
+    return _run("clusters.cluster", "separate_lists", flow, *_further_backends(flow))
+
+
 def recompute(flow: Dataflow, limit: int) -> Dataflow:
     """Recompute cheap values where clusters would need more than `limit` bytes."""
-    return _run("clusters.recompute", "recompute", flow, limit)
+    return _run("clusters.recompute", "recompute", flow, limit) if has_compiler() else flow
 
 
 def cluster(flow: Dataflow, tell: Callable[[Node, str], None] | None = None) -> Dataflow:
     """Compile what can be compiled; call `tell` with each node that isn't, and the reason."""
-    return _run("clusters.cluster", "cluster", flow, tell, *_further_backends(flow))
+    further = _further_backends(flow)
+    if not further:
+        return _run("clusters.cluster", "cluster", flow, tell)
+    backends = {name: backend(name) for name in further}
+    if has_compiler():
+        backends["llvm"] = import_module(f"{_COMPILER}.clusters.backend").LLVM
+    return _run("clusters.cluster", "cluster", flow, tell, backends)
 
 
-def _further_backends(flow: Dataflow) -> tuple[Any, ...]:
-    """Return the backends of a flow's devices, if one of them is not a CPU's."""
-    wanted = {compiler_of(device) for device in flow.devices} - {None, "llvm"}
-    if not wanted:
-        return ()
-    llvm = import_module(f"{_COMPILER}.clusters.backend").LLVM
-    return ({"llvm": llvm, **{str(name): backend(str(name)) for name in wanted}},)
+def _further_backends(flow: Dataflow) -> set[str]:
+    """Return the names of the backends of a flow's devices that are not CPUs."""
+    compilers = {compiler_of(device) for device in flow.devices}
+    return {name for name in compilers if name not in (None, "llvm")}
 
 
 def _run(module: str, name: str, flow: Dataflow, *arguments: Any) -> Dataflow:
-    if not has_compiler():
+    if not has_compiler() and not (_further_backends(flow) and find_spec(_COMPILER)):
         return flow
     try:
         return getattr(import_module(f"{_COMPILER}.{module}"), name)(flow, *arguments)
@@ -62,7 +72,7 @@ def _run(module: str, name: str, flow: Dataflow, *arguments: Any) -> Dataflow:
 
 @cache
 def has_compiler() -> bool:
-    """Return whether steps can be compiled; if a dependency is missing, log that in one line."""
+    """Return whether steps can be compiled for CPUs; log in one line what is missing for that."""
     try:
         return import_module(f"{_COMPILER}.native.machine_code").available()
     except ImportError as error:

@@ -42,7 +42,7 @@ from headrace._src.partition.compress import compress_transfers
 from headrace._src.partition.cut import cut
 from headrace._src.partition.transfers import add_transfers, settle_devices, verify_transfers
 from headrace._src.partition.verify import verify_partitions, verify_programs
-from headrace._src.pipeline.clusters import cluster, recompute, rewrite
+from headrace._src.pipeline.clusters import cluster, recompute, rewrite, separate_lists
 from headrace._src.pipeline.long_loops import count_iterations
 from headrace._src.pipeline.reports import report_races
 from headrace._src.pipeline.schedule import schedule, schedule_flow
@@ -163,6 +163,8 @@ PASSES: list[PipelinePass] = [
         "compile", "settle", lambda f, o: settle_devices(f), verify_transfers, "by itself"
     ),
     PipelinePass("compile", "merge", lambda f, o: merge_common(f), verify_order),
+    # Between regions, the values that a loop has saved for its gradient loop are arrays.
+    PipelinePass("compile", "separate", lambda f, o: separate_lists(f), verify_order, "by itself"),
     PipelinePass("compile", "recompute", lambda f, o: recompute(f, o.memory), verify_order),
     PipelinePass(
         "compile", "cluster", lambda f, o: cluster(f, o.tell), verify_order, "whole first"
@@ -242,7 +244,8 @@ def finish_as_is(step: Dataflow, options: Options, whole: bool = False) -> Any:
     if isinstance(made, Program):
         return replace(made, specialised=False)
     programs = tuple(replace(program, specialised=False) for program in made.programs)
-    return replace(made, programs=programs)
+    joined = made.joined and replace(made.joined, specialised=False)
+    return replace(made, programs=programs, joined=joined)
 
 
 def with_transfers(step: Dataflow, options: Options) -> Dataflow:

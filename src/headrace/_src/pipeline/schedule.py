@@ -1,5 +1,5 @@
 """Schedule. In: a Dataflow, or Partitions. Out: a Program for each device, whose slots are freed
-after their last reader.
+after their last reader; for devices that never work at the same time, also one of the whole step.
 
 Constants have slots, and no instructions. Nodes that look up the step's variables come first, so
 that the runtime can check its assumptions before the step changes anything. A Backedge has the slot
@@ -20,6 +20,7 @@ from headrace._src.graph.partition import PartitionedProgram, Partitions
 from headrace._src.graph.program import Instruction, Program
 from headrace._src.graph.structured import parts_of
 from headrace._src.optimize.states import is_source
+from headrace._src.partition.join import join
 
 __all__ = ["schedule", "schedule_flow"]
 
@@ -29,12 +30,14 @@ def schedule(step: Dataflow | Partitions) -> Program | PartitionedProgram:
     if isinstance(step, Dataflow):
         return schedule_flow(step)
     position = {feed: i for i, feed in enumerate(step.feeds)}
+    joined = join(step)
     return PartitionedProgram(
         tuple(part.device for part in step.parts),
         tuple(schedule_flow(part.flow) for part in step.parts),
         tuple(tuple(position[feed] for feed in part.flow.feeds) for part in step.parts),
         step.sources,
         step.edges,
+        None if joined is None else schedule_flow(joined),
     )
 
 

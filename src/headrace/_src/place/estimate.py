@@ -1,10 +1,11 @@
 """Estimate what a step costs, before it ever ran. In: nodes of a Dataflow, or a graph's operations,
 and the roofs of a machine. Out: a CostGraph.
 
-The estimate is a roofline: an item takes as long as its floating-point operations at the speed that
-contractions reach, or as long as the bytes that it moves, whichever is longer. Compiled code fuses
-element-wise operations, so that a value that only one of them reads never reaches memory: it costs
-nothing. An operation without a lowering rule is interpreted, and costs some microseconds more.
+The work of an item is a sum of named amounts: floating-point operations by the kind of kernel that
+does them (`lowering.work`), bytes that are moved, kernels that are called. Each amount has a rate,
+seconds per unit: that of the roofs, or a measured one. Compiled code fuses element-wise operations,
+so that a value that only one of them reads never reaches memory: it costs nothing. An operation
+without a lowering rule is interpreted, and costs some microseconds more.
 
 Unknown sizes and numbers of iterations are assumed (`Assumptions`).
 """
@@ -24,10 +25,20 @@ from headrace._src.graph.operation import Operation, Tensor
 from headrace._src.graph.structured import is_loop, parts_of
 from headrace._src.lowering.rules import Pass, Read
 from headrace._src.lowering.trip_count import trip_count
-from headrace._src.lowering.work import contraction_flops, geometry_flops
+from headrace._src.lowering.work import Work, contraction_flops, geometry_work
 from headrace._src.place.cost_graph import CostGraph, CostItem, Output
 
-__all__ = ["Assumptions", "Roofs", "estimate", "estimate_flow", "groups_of", "loop_of"]
+__all__ = [
+    "Assumptions",
+    "Roofs",
+    "estimate",
+    "estimate_flow",
+    "groups_of",
+    "loop_of",
+    "seconds_of",
+    "total",
+    "workload",
+]
 
 _Op = Node | Operation
 _Tensor = Value | Tensor
@@ -36,15 +47,23 @@ _PER_NUMBER = 20  # floating-point operations for a random number
 _STRING = 32  # bytes of a string's element
 
 
-@dataclass(frozen=True, slots=True)
+# What is counted beside the floating-point operations of each kind: bytes of arrays that fit no
+# cache, of those that do, elements that Winograd's algorithm transforms, random numbers, compiled
+# kernels, interpreted operations, calls of the whole step.
+BYTES, CACHED, TRANSFORMED = "bytes", "cached bytes", "transformed elements"
+RANDOM, KERNELS, NODES, CALLS = "random numbers", "kernels", "nodes", "calls"
+
+
+@dataclass(frozen=True)
 class Roofs:
     """How fast a type of device is.
 
     flops: floating-point operations per second. bandwidth: bytes per second from and to memory.
     efficiency: the share of `flops` that contractions reach. cached: how many times faster arrays
     of up to `cache` bytes are moved. node: the interpreter's seconds for an operation. kernel: the
-    seconds that a kernel inside compiled code takes at least. compiles: whether operations with
-    lowering rules are compiled there.
+    seconds that a kernel inside compiled code takes at least. call: the seconds of calling a step.
+    compiles: whether operations with lowering rules are compiled there. rates: the seconds of one
+    unit of work by its name, where they were measured (see place.rates); they come first.
 
     The defaults are a desktop processor's of a few cores; `headrace doctor --measure` prints those
     of this machine.
@@ -52,12 +71,35 @@ class Roofs:
 
     flops: float = 2e11
     bandwidth: float = 2e10
-    efficiency: float = 0.7
+    efficiency: float = 0.85
     cached: float = 4.0
     cache: int = 1 << 20
     node: float = 2e-6
     kernel: float = 5e-7
+    call: float = 1e-5
     compiles: bool = True
+    rates: Mapping[str, float] = field(default_factory=dict)
+
+    def rate(self, what: str) -> float:
+        """Return the seconds of one unit of a kind of work."""
+        found = self.rates.get(what)
+        if found is not None:
+            return found
+        if what == BYTES:
+            return 1 / self.bandwidth
+        if what == CACHED:
+            return 1 / (self.bandwidth * self.cached)
+        if what == TRANSFORMED:  # written and read, in a cache
+            return 8 / (self.bandwidth * self.cached)
+        if what == RANDOM:
+            return _PER_NUMBER / (self.flops * self.efficiency)
+        if what == KERNELS:
+            return self.kernel
+        if what == NODES:
+            return self.node
+        if what == CALLS:
+            return self.call
+        return 1 / (self.flops * self.efficiency)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +140,36 @@ def estimate(
     found = _Estimate(roofs or {HOST: Roofs()}, assumptions or Assumptions())
     found.read(operations, None if wanted is None else set(wanted))
     return found.graph(operations, groups or [], feeds)
+
+
+def workload(flow: Dataflow, roofs: Roofs | None = None) -> dict[str, float]:
+    """Return what a step does: the sum of its nodes' work, by names. The seconds of the step are
+    the sum of these amounts, each times its rate (`Roofs.rate`). One of them is the call itself,
+    which is no node's work and not in a CostGraph.
+    """
+    speed = roofs or Roofs()
+    found = _Estimate({HOST: speed}, Assumptions())
+    found.read(flow.nodes, {*flow.fetches, *flow.targets})
+    nodes = (found.amounts(n, speed) for n in flow.nodes if not _is_constant(n))
+    return total([{CALLS: 1.0}, *nodes])
+
+
+def total(amounts: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """Return the sums of amounts of work, by their names."""
+    sums: dict[str, float] = {}
+    for each in amounts:
+        for what, amount in each.items():
+            sums[what] = sums.get(what, 0.0) + amount
+    return sums
+
+
+def seconds_of(amounts: Mapping[str, float], roofs: Roofs) -> float:
+    """Return how long amounts of work take on a device of these roofs."""
+    return math.fsum(amount * roofs.rate(what) for what, amount in amounts.items())
+
+
+def _times(count: int, amounts: Mapping[str, float]) -> dict[str, float]:
+    return {what: count * amount for what, amount in amounts.items()}
 
 
 def groups_of(operations: Sequence[_Op]) -> list[list[_Op]]:
@@ -240,29 +312,38 @@ class _Estimate:
 
     def _seconds(self, op: _Op, roofs: Roofs) -> float:
         """Return how long an operation takes on a device of these roofs."""
+        return seconds_of(self.amounts(op, roofs), roofs)
+
+    def amounts(self, op: _Op, roofs: Roofs) -> dict[str, float]:
+        """Return the work of an operation: the amounts by which the rates are multiplied."""
         if not op._inputs and op.definition.effect is not Effect.RANDOM:
-            return 0.0  # a variable is only found, a constant is there
+            return {}  # a variable is only found, a constant is there
         parts = parts_of(op) if isinstance(op, Node) else {}
         if parts:
             counted = trip_count(op) if is_loop(op) else 1  # type: ignore[arg-type]
             iterations = self.assumptions.iterations if counted is None else counted
             once = [self._part(part, roofs) for part in parts.values()]
-            return roofs.node + (iterations * sum(once) if is_loop(op) else max(once))
+            if is_loop(op):
+                return total([{NODES: 1.0}, *(_times(iterations, part) for part in once)])
+            longest = max(once, key=lambda part: seconds_of(part, roofs))
+            return total([{NODES: 1.0}, longest])
         compiled = roofs.compiles and op.definition.lower is not None
         if compiled and op in self.unread:
-            return 0.0
+            return {}
+        found = self._computed(op)
         moved = self._moved(op, compiled)
-        speed = roofs.bandwidth * (roofs.cached if moved <= roofs.cache else 1.0)
-        flops = self._flops(op)
-        if not moved and not flops:
-            return 0.0 if compiled else roofs.node
-        work = max(flops / (roofs.flops * roofs.efficiency), moved / speed)
-        return work + (roofs.kernel if compiled else roofs.node)
+        if moved:
+            found[CACHED if moved <= roofs.cache else BYTES] = float(moved)
+        if not compiled:
+            found[NODES] = 1.0
+        elif found:
+            found[KERNELS] = 1.0
+        return found
 
-    def _part(self, part: Dataflow, roofs: Roofs) -> float:
+    def _part(self, part: Dataflow, roofs: Roofs) -> dict[str, float]:
         inside = _Estimate(self.roofs, self.assumptions)
         inside.read(part.nodes, {*part.fetches, *part.targets})
-        return math.fsum(inside._seconds(n, roofs) for n in part.nodes if n.constant is None)
+        return total(inside.amounts(n, roofs) for n in part.nodes if n.constant is None)
 
     def _moved(self, op: _Op, compiled: bool) -> int:
         """Return the bytes that an operation reads and writes in memory."""
@@ -276,18 +357,22 @@ class _Estimate:
             tensors = {t for t in tensors if t in self.stored or isinstance(t.op, Feed)}
         return sum(self._bytes(t) for t in tensors)
 
-    def _flops(self, op: _Op) -> float:
+    def _computed(self, op: _Op) -> dict[str, float]:
+        """Return the floating-point operations by kind, and the elements that are transformed."""
         definition = op.definition
-        elements = sum(math.prod(self._sizes(t)) for t in op._outputs)
         if definition.effect is Effect.RANDOM:
-            return float(_PER_NUMBER * elements)
+            return {RANDOM: float(sum(math.prod(self._sizes(t)) for t in op._outputs))}
         if definition.kind is not Kind.CONTRACTION:
-            return 0.0
+            return {}
         site = _Site(op, self)
-        found = geometry_flops(definition.lower.geometry(site)) if definition.lower else None
-        if found is None:
+        work = geometry_work(definition.lower.geometry(site)) if definition.lower else None
+        if work is None:
             operands = [math.prod(s) for s in site.input_shapes]
-            found = contraction_flops(operands, [math.prod(s) for s in site.output_shapes])
+            results = [math.prod(s) for s in site.output_shapes]
+            work = Work("product", contraction_flops(operands, results))
+        found = {f"{work.kind} flops": work.flops}
+        if work.transformed:
+            found[TRANSFORMED] = work.transformed
         return found
 
     def _sizes(self, tensor: _Tensor) -> tuple[int, ...]:

@@ -169,9 +169,9 @@ def _guarding(node: Node, find: Callable[..., Any], resources: Resources) -> Cal
         found = reference() if now == then else None
         if found is None:
             found = find()
-            if type(found) is VariableState and lasts:
+            if isinstance(found, VariableState) and lasts:
                 known = ref(found), now
-        if type(found) is VariableState and found.sizes == sizes:
+        if isinstance(found, VariableState) and found.sizes == sizes:
             return found
         state = state_of(found)
         held = None if state is None else state.sizes

@@ -1,6 +1,10 @@
 """Run the partitions of a step. In: a PartitionedProgram and values for the feeds. Out: values of
 the fetches.
 
+Devices that never work at the same time need no partitions: the calling thread runs the whole step
+in one order (partition.join), unless it is traced or has a deadline. All of the below is about the
+other steps.
+
 A partition runs until a Recv has no value yet. It then keeps its slots and its place, and occupies
 no thread: the value that arrives makes it ready again, and any thread of the step may continue it.
 The calling thread runs what is ready, one partition after the other. When it begins something long
@@ -22,6 +26,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -36,10 +41,8 @@ from headrace._src.devices.rendezvous import Key
 from headrace._src.devices.resources import Resources
 from headrace._src.devices.step_context import StepContext, active
 from headrace._src.graph.dataflow import origin_of
-from headrace._src.graph.definition import Kind
-from headrace._src.graph.partition import PartitionedProgram
+from headrace._src.graph.partition import PartitionedProgram, is_long
 from headrace._src.graph.program import Instruction
-from headrace._src.graph.structured import parts_of
 from headrace._src.ops.base.transfers import NOTHING, RECV, SEND, SEND_CONTROL, is_recv, key_of
 from headrace._src.runtime.executor import Executable, store
 from headrace._src.runtime.step import Observer, Step, context_in
@@ -61,15 +64,33 @@ class PartitionedExecutable:
     ) -> None:
         self.program = program
         self.resources = resources
-        waiting = [_blocks(part.instructions) for part in program.programs]
-        self.parts = [
-            Executable(part, resources, guard=guard, others_wait=sum(waiting) > waits)
-            for part, waits in zip(program.programs, waiting, strict=True)
+        self._guard = guard
+        self._joined: Executable | None = None
+        if program.joined is not None:
+            joined = Executable(program.joined, resources, guard=guard)
+            self._joined = None if joined.watches else joined
+
+    @cached_property
+    def parts(self) -> list[Executable]:
+        """The partitions. A step that is joined has use for them when it is traced or has a
+        deadline.
+        """
+        programs = self.program.programs
+        waiting = [_blocks(part.instructions) for part in programs]
+        return [
+            Executable(part, self.resources, guard=self._guard, others_wait=sum(waiting) > waits)
+            for part, waits in zip(programs, waiting, strict=True)
         ]
-        self._lines = None if any(map(_counts, self.parts)) else list(map(_Line, self.parts))
+
+    @cached_property
+    def _lines(self) -> list[_Line] | None:
+        """The fixed orders of the partitions; None if some of them must count dependencies."""
+        return None if any(map(_counts, self.parts)) else list(map(_Line, self.parts))
 
     def run(self, feeds: Sequence[Any]) -> list[Any]:
         """Run all partitions; see Executable.run."""
+        if self._joined is not None:
+            return self._joined.run(feeds)
         step = PartitionedStep(self)
         with self.resources.running(step):
             return step.run(feeds)
@@ -453,19 +474,12 @@ def _coded(entry: tuple[Any, ...], resources: Resources) -> tuple[Any, ...]:
         return op, (gather, _converting(device, "get")), key_of(op.attrs), output, -2, frees
     if definition is SEND_CONTROL:
         return op, None, key_of(op.attrs), output, -2, frees
-    return op, (kernel, gather, _is_long(op)), None, output, width, frees
+    return op, (kernel, gather, is_long(op)), None, output, width, frees
 
 
 def _converting(device: Device, name: str) -> Callable[[Any], Any] | None:
     """Return the method that moves a value from or to the host; None if there is nothing to do."""
     return None if getattr(type(device), name) is getattr(Device, name) else getattr(device, name)
-
-
-def _is_long(op: Any) -> bool:
-    """Return whether an instruction may take longer than starting a thread."""
-    definition = op.definition
-    cluster = getattr(definition.kernel, "is_silent", False)
-    return cluster or definition.kind is Kind.CONTRACTION or bool(parts_of(op))
 
 
 class _FixedRun(_Run):

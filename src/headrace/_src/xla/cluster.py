@@ -3,9 +3,9 @@ outputs, JAX arrays.
 
 The region is one pure function under jax.jit: variables are arguments, and their new values are
 results, which replace the old ones under the variables' locks, all or none. A written variable's
-array is given to the function (donated), which then updates it in place. Where an op may have to
-report an error, arrays are kept: if one does, the nodes' own kernels run instead, from the same
-values, and say what is wrong. Re-entrant.
+array is given to the function (donated), which then updates it in place. Where an op has to report
+an error, the function gives variables their old values, and the nodes' own kernels run from these
+and say what is wrong. Re-entrant.
 
 JAX is imported by the first call.
 """
@@ -30,10 +30,11 @@ from headrace._src.graph.control_roles import DEAD
 from headrace._src.graph.dataflow import Node, Value, variable_type
 from headrace._src.graph.definition import Effect, asks_for_step
 from headrace._src.graph.run_nodes import run_nodes
-from headrace._src.graph.structured import is_loop
+from headrace._src.graph.structured import is_loop, parts_of
 from headrace._src.lowering.references import is_reference, writes_of
 from headrace._src.lowering.rules import Pass, Update
 from headrace._src.xla.list_plan import plan_lists
+from headrace._src.xla.swapping import report_swapping
 from headrace._src.xla.table import on_host
 
 __all__ = ["XlaCluster"]
@@ -74,8 +75,14 @@ class _Variable:
 
     def array(self, state: Any) -> Any:
         """Return the variable's value for a call; call with its lock held."""
+        array = getattr(state, "array", None)
+        if array is not None and state.sizes == self.shape:
+            return array
         if not self.needed and not state.is_initialized:
-            return np.zeros(self.shape, self.dtype.numpy)
+            zeros = np.zeros(self.shape, self.dtype.numpy)
+            if hasattr(state, "hold"):
+                state.hold(zeros.nbytes)
+            return zeros
         try:
             array = _array(state)
         except OpError as error:
@@ -98,9 +105,10 @@ def _array(state: Any) -> Any:
     return np.array(state.look() if isinstance(state, VariableState) else state.writable())
 
 
-def _store(state: Any, array: Any) -> None:
-    if hasattr(state, "adopt_array"):
-        state.adopt_array(array)
+def _store(state: Any, array: Any, sizes: tuple[int, ...]) -> None:
+    adopt = getattr(state, "adopt_array", None)
+    if adopt is not None:
+        adopt(array, sizes)
     elif isinstance(state, VariableState):
         state.assign(np.asarray(array))
     else:
@@ -183,14 +191,14 @@ class XlaCluster:
     # -- Calls -------------------------------------------------------------------------------------
 
     def __call__(self, values: Sequence[Any], *, ctx: Any, step: Any = None) -> list[Any]:
-        run = self._function or self._build()
+        run = self._function or self._build(ctx)
         count = len(self.inputs)
         # DEAD: an earlier branch on the same predicate did not compute it.
         inputs = [_stand_in(v) if x is DEAD else x for v, x in zip(self.inputs, values)]
         if not self.references:
             return self._finished(run(*inputs), (), values, ctx)
         states = values[count:]
-        if self._handles or any(s is DEAD for s in states):
+        if self._handles or DEAD in states:
             states = [v.find(s, ctx) for v, s in zip(self._used, states, strict=True)]
         locks = self._ordered([s.lock for s in states])
         if len(locks) < len(states):
@@ -213,13 +221,16 @@ class XlaCluster:
         """Store the new values of variables, and return the outputs."""
         if results is None:
             return self._interpret(values, ctx)
-        outputs, new = results
+        outputs, new, fault = results
+        # Before anything that waits, and may be interrupted: the old arrays are gone.
         for i, array in zip(self._written, new, strict=True):
-            _store(states[i], array)
+            _store(states[i], array, self._shapes[i])
         # A step is over when its effects are: feeds may be changed by their owner from then on.
         last = new[0] if new else outputs[0] if outputs else None
         if last is not None:
             last.block_until_ready()
+        if fault is not None and np.asarray(fault):
+            return self._interpret(values, ctx)
         return outputs
 
     def _ordered(self, locks: list[Any]) -> list[Any]:
@@ -238,9 +249,12 @@ class XlaCluster:
 
     # -- The function ------------------------------------------------------------------------------
 
-    def _build(self) -> Callable[..., Any]:
+    def _build(self, ctx: Any) -> Callable[..., Any]:
         from headrace._src.xla.compiled import compiled  # imports JAX
 
+        if any(map(parts_of, self.nodes)):
+            device = getattr(ctx.device, "jax_device", None)
+            report_swapping(self.nodes, getattr(device, "platform", "cpu"), ctx.resources)
         self._function = compiled(self)
         return self._function
 
@@ -248,6 +262,11 @@ class XlaCluster:
         """The shapes and types of the function's arguments: inputs, then variables."""
         data = [(_sizes(v), np.dtype(v.dtype.base_dtype.numpy)) for v in self.inputs]
         return data + [(v.shape, np.dtype(v.dtype.numpy)) for v in self._used]
+
+    @property
+    def initializes(self) -> bool:
+        """Whether it may be given variables that have no value yet."""
+        return not all(v.needed for v in self._used)
 
     @property
     def written(self) -> list[int]:

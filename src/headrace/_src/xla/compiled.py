@@ -1,8 +1,10 @@
 """Compile a region with JAX. In: an XlaCluster. Out: a function of its inputs and variables.
 
-The function gives variables' arrays to XLA (donation), which then updates them in place, unless a
-fault may be found: the ops' own kernels would have to start from the same values. Where faults
-follow from indices alone and variables are large, a function of its own looks for them first.
+The function gives variables' arrays to XLA (donation), which then updates them in place. If there
+is a fault, the ops' own kernels have to start from the same values. So a function that may find one
+gives variables their old values where it does, by a selection that XLA fuses with the updates.
+Where faults follow from indices alone and variables are large, a function of its own looks for them
+first, because an update of a few rows must not touch the others.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from headrace._src.devices.device import find_device
 from headrace._src.graph.dataflow import Node, Value
@@ -27,6 +30,9 @@ from headrace._src.xla.trace import Trace
 __all__ = ["compiled", "traced"]
 
 _LARGE = 1 << 22  # bytes of variables that are worth a call of their own to look for faults
+_WIDE = frozenset(("int64", "uint64", "float64", "complex128"))
+
+_Type = tuple[tuple[int, ...], np.dtype]
 
 
 def traced(cluster: Any, checked: list[Node]) -> Callable[..., Any]:
@@ -52,22 +58,14 @@ def traced(cluster: Any, checked: list[Node]) -> Callable[..., Any]:
 
 
 def compiled(cluster: Any) -> Callable[..., Any]:
-    """Return the function: (outputs, new values of variables), or None if there is a fault."""
-    return _on_device(cluster, _checked(cluster))
-
-
-def _on_device(cluster: Any, call: Callable[..., Any]) -> Callable[..., Any]:
-    """Let a region run on its own device, where JAX would take its first one."""
+    """Return the function: (outputs, new values of variables, fault), or None if it is already
+    known that there is a fault. If `fault`, a boolean scalar, holds, then variables have been given
+    their old values, and outputs are not to be used. None stands for no fault.
+    """
     name = cluster.nodes[0].device if cluster.nodes else ""
     device = getattr(find_device(name), "jax_device", None) if name else None
-    if device is None or device == jax.devices()[0]:
-        return call
-
-    def run(*arguments: Any) -> Any:
-        with jax.default_device(device):
-            return call(*arguments)
-
-    return run
+    with wide(), jax.default_device(device):
+        return _checked(cluster)
 
 
 def _checked(cluster: Any) -> Callable[..., Any]:
@@ -76,40 +74,61 @@ def _checked(cluster: Any) -> Callable[..., Any]:
     types = cluster.argument_types()
     count = len(cluster.inputs)
     given = tuple(count + i for i in cluster.written)
-    updating = jax.jit(lambda *a: run(*a)[:2], donate_argnums=given)
-    with wide():
-        updating.trace(*(jax.ShapeDtypeStruct(s, t) for s, t in types))  # which its call reuses
-    written = sum(prod(types[i][0]) * types[i][1].itemsize for i in given)
+
+    def keeping(*arguments: Any) -> Any:
+        outputs, new, fault = run(*arguments)
+        if fault is not None:
+            new = [jnp.where(fault, arguments[i], x) for i, x in zip(given, new, strict=True)]
+        return outputs, new, fault
+
+    updating = _traced(keeping, types, given)
     if not checked:
-        return _plain(updating)
-    if written < _LARGE or not all(_Indices(cluster.nodes).decide(n) for n in checked):
-        return _checking(jax.jit(run))
-    return _looking_first(jax.jit(lambda *a: run(*a)[2]), updating)
+        return _finished(updating, types)
+    if cluster.initializes:  # a variable without a value has no old one to be given
+        return _looking(_finished(_traced(run, types), types))
+    written = sum(prod(types[i][0]) * types[i][1].itemsize for i in given)
+    if written < _LARGE or not all(map(_Indices(cluster.nodes).decide, checked)):
+        return _finished(updating, types)
+    return _looking_first(
+        _finished(_traced(lambda *a: run(*a)[2], types), types),
+        _finished(_traced(lambda *a: (*run(*a)[:2], None), types, given), types),
+    )
 
 
-def _plain(jitted: Callable[..., Any]) -> Callable[..., Any]:
-    def call(*arguments: Any) -> Any:
-        with wide():
-            return jitted(*arguments)
-
-    return call
-
-
-def _checking(jitted: Callable[..., Any]) -> Callable[..., Any]:
-    def call(*arguments: Any) -> Any:
-        with wide():
-            outputs, new, fault = jitted(*arguments)
-        return None if fault else (outputs, new)
-
-    return call
+def _traced(run: Callable[..., Any], types: list[_Type], given: tuple[int, ...] = ()) -> Any:
+    """Let JAX trace a function of arguments of these types; it may use the memory of those that
+    are given to it.
+    """
+    jitted = jax.jit(run, donate_argnums=given)
+    return jitted.trace(*(jax.ShapeDtypeStruct(s, t) for s, t in types))
 
 
-def _looking_first(looks: Callable[..., Any], jitted: Callable[..., Any]) -> Callable[..., Any]:
-    def call(*arguments: Any) -> Any:
-        with wide():
-            return None if looks(*arguments) else jitted(*arguments)
+def _finished(traced: Any, types: list[_Type]) -> Callable[..., Any]:
+    """Compile what was traced. Its calls look up nothing: neither types nor JAX's settings."""
+    call = traced.lower().compile()
+    if not any(t.name in _WIDE for _, t in types):
+        return call
 
-    return call
+    def run(*arguments: Any) -> Any:
+        with wide():  # for NumPy arrays among the arguments
+            return call(*arguments)
+
+    return run
+
+
+def _looking(call: Callable[..., Any]) -> Callable[..., Any]:
+    def run(*arguments: Any) -> Any:
+        outputs, new, fault = call(*arguments)
+        return None if fault else (outputs, new, None)
+
+    return run
+
+
+def _looking_first(looks: Callable[..., Any], call: Callable[..., Any]) -> Callable[..., Any]:
+    def run(*arguments: Any) -> Any:
+        return None if looks(*arguments) else call(*arguments)
+
+    return run
 
 
 class _Indices:

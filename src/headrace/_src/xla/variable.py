@@ -3,7 +3,8 @@ NumPy arrays for every other reader.
 
 Invariant: the variable is the only holder of its JAX array, so a region that writes it may be given
 its memory (donation). NumPy readers get a copy. Whichever of the two was written last is the value;
-the other is made of it when it is asked for. `lock` guards both.
+the other is made of it when it is asked for. `lock` guards both. The device's allocator counts one
+of them, because copies for readers are not in its memory.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 
 from headrace._src.core.dtypes import DType
 from headrace._src.core.tensor_shape import TensorShape
-from headrace._src.devices.allocator import Allocator
+from headrace._src.devices.allocator import Allocator, Held
 from headrace._src.devices.variable_state import VariableState, new_memory
 from headrace._src.xla.jax_arrays import copied, get
 
@@ -23,9 +24,12 @@ __all__ = ["XlaVariableState"]
 
 
 class XlaVariableState(VariableState):
-    """A variable whose value is a JAX array, while regions use it."""
+    """A variable whose value is a JAX array, while regions use it.
 
-    __slots__ = ("_array", "_device")
+    array: the JAX array; None if there is no value, or if the host has written it since.
+    """
+
+    __slots__ = ("_counter", "_device", "_held", "array")
 
     def __init__(
         self,
@@ -35,9 +39,19 @@ class XlaVariableState(VariableState):
         allocator: Allocator | None = None,
         device: Any = None,
     ) -> None:
-        super().__init__(name, dtype, shape, allocator)
-        self._array: Any = None
+        super().__init__(name, dtype, shape)
+        self.array: Any = None
         self._device = device
+        self._counter = allocator
+        self._held: Held | None = None
+
+    def hold(self, size: int) -> None:
+        """Count the value as `size` bytes of the device's memory; raise MemoryError if it has no
+        room for them.
+        """
+        held = self._held
+        if self._counter is not None and (held is None or held.size != size):
+            self._held = self._counter.hold(size)
 
     # -- On the device -----------------------------------------------------------------------------
 
@@ -45,22 +59,24 @@ class XlaVariableState(VariableState):
         """Return the JAX array; call with `lock` held. It is not to be kept: a region may be given
         its memory.
         """
-        if self._array is None:
-            self._array = copied(super().look(), self._device)
-        return self._array
+        if self.array is None:
+            self.array = copied(super().look(), self._device)
+        return self.array
 
-    def adopt_array(self, array: Any) -> None:
-        """Replace the value by a JAX array that nobody else holds; call with `lock` held."""
+    def adopt_array(self, array: Any, sizes: tuple[int, ...]) -> None:
+        """Replace the value by a JAX array of shape `sizes` that nobody else holds; call with
+        `lock` held, and after `hold` if its size is new.
+        """
+        self.array = array
         self._lent = self._lender = self._own = None
-        self._array = array
-        self.sizes = array.shape
+        self.sizes = sizes
 
     # -- On the host -------------------------------------------------------------------------------
 
     def _copy_to_host(self) -> None:
-        if self._own is None and self._array is not None:
-            copy = new_memory(self._array.shape, self._array.dtype)
-            np.copyto(copy, get(self._array))
+        if self._own is None and self.array is not None:
+            copy = new_memory(self.array.shape, self.array.dtype)
+            np.copyto(copy, get(self.array))
             super().adopt(copy)
 
     def read(self) -> np.ndarray:
@@ -77,23 +93,24 @@ class XlaVariableState(VariableState):
 
     def writable(self) -> np.ndarray:
         own = super().writable()
-        self._array = None
+        self.array = None
         return own
 
     def update(self, function: Callable[..., Any], operand: Any) -> None:
         with self.lock:
             super().update(function, operand)
-            self._array = None
+            self.array = None
 
     def assign(self, value: Any) -> None:
         with self.lock:
             super().assign(value)
-            self._array = None
+            self.array = None
 
     def adopt(self, value: np.ndarray) -> None:
         with self.lock:
+            self.hold(value.nbytes)
             super().adopt(value)
-            self._array = None
+            self.array = None
 
     def saved(self) -> dict[str, np.ndarray]:
         with self.lock:

@@ -133,6 +133,9 @@ def _partitions(program: PartitionedProgram, full: bool) -> Iterator[str]:
     if len(edges) > len(shown):
         yield f"  and {plural(len(edges) - len(shown), 'smaller edge')}"
     yield ""
+    if program.joined is not None:
+        yield "the devices never work at the same time: one thread runs the step in one order"
+        yield ""
 
 
 def _is_cluster(op: Any) -> bool:

@@ -16,6 +16,7 @@ import click
 if TYPE_CHECKING:
     from headrace._src.cli.place.placed_step import StepCosts
     from headrace._src.place.cost_graph import ClusterModel
+    from headrace._src.place.estimate import Roofs
     from headrace._src.place.measured import MeasuredCosts
 
 __all__ = ["command"]
@@ -36,6 +37,11 @@ _OUT = click.Path(dir_okay=False, path_type=Path)
     metavar="GFLOPS,GBS",
     help="The speed of one machine, in GF/s and GB/s, instead of measuring this one.",
 )
+@click.option(
+    "--calibrate",
+    is_flag=True,
+    help="Measure this machine by some dozens of short steps too, for better estimates.",
+)
 @click.option("--html", type=_OUT, help="Draw the timeline on an HTML page (or in an .svg file).")
 @click.option("--json", "as_json", type=_OUT, help="Write everything as JSON.")
 @click.argument("model", type=_FILE)
@@ -48,6 +54,7 @@ def command(
     batch: int,
     steps: int | None,
     roofs: str | None,
+    calibrate: bool,
     **files: Path | None,
 ) -> None:
     """Place a step of MODEL on a cluster by cost, and say what it would take.
@@ -65,7 +72,7 @@ def command(
     try:
         cluster = read_cluster(cluster_file)
         measured = MeasuredCosts.load(files["costs"]) if files["costs"] else None
-        speed = _roofs(roofs)
+        speed = _roofs(roofs, calibrate)
         if model.suffix in (".pb", ".pbtxt"):
             found = graph_step(model, fetches, batch, speed, cluster)
         else:
@@ -82,25 +89,36 @@ def command(
         leave(1 if found.ending.failed else 0, set(threading.enumerate()) - before)
 
 
-def _roofs(text: str | None) -> tuple[float, float] | None:
-    """Return floating-point operations and bytes per second, given or measured; None if this
-    installation can't measure them.
+def _roofs(text: str | None, calibrate: bool) -> Roofs | None:
+    """Return the speed of a machine, given or measured; None if this installation can't measure it.
+    calibrate: measure the rates of each kind of work too.
     """
+    from headrace._src.place.estimate import Roofs
+
     if text is not None:
+        if calibrate:
+            raise click.UsageError("--calibrate measures this machine; --roofs describes another")
         try:
             flops, bandwidth = (float(part) * 1e9 for part in text.split(","))
         except ValueError:
             raise click.BadParameter(f"{text!r}: GFLOPS,GBS", param_hint="--roofs") from None
         if not (flops > 0 and bandwidth > 0):
             raise click.BadParameter(f"{text!r}: above 0", param_hint="--roofs")
-        return flops, bandwidth
+        return Roofs(flops=flops, bandwidth=bandwidth)
     from headrace._src.compile.native import machine_code, roofs
     from headrace._src.devices import openmp
 
     if machine_code.why_not() is not None:
+        if calibrate:
+            raise click.UsageError(f"--calibrate measures compiled code: {machine_code.why_not()}")
         return None
     threads = openmp.thread_count()
-    return roofs.peak_flops(threads), roofs.bandwidth(threads)
+    found = Roofs(flops=roofs.peak_flops(threads), bandwidth=roofs.bandwidth(threads))
+    if calibrate:
+        from headrace._src.cli.place.micro_graphs import calibrated, measure
+
+        found = calibrated(found, measure())
+    return found
 
 
 def _show(

@@ -51,7 +51,7 @@ def script_step(
     arguments: Sequence[str],
     fetch: str | None,
     steps: int | None,
-    speed: tuple[float, float] | None,
+    speed: Roofs | None,
     cluster: ClusterModel,
 ) -> StepCosts:
     """Run a script and return the step that ran most often (the longest of them), or the longest
@@ -88,7 +88,7 @@ def graph_step(
     path: Path,
     fetches: Sequence[str],
     batch: int,
-    speed: tuple[float, float] | None,
+    speed: Roofs | None,
     cluster: ClusterModel,
 ) -> StepCosts:
     """Read a graph and return the step that fetches or runs these names."""
@@ -157,11 +157,11 @@ def _fed(node: Node) -> Tensor | None:
 def _costs(
     title: str,
     flow: Dataflow,
-    speed: tuple[float, float] | None,
+    speed: Roofs | None,
     cluster: ClusterModel,
     assumptions: Assumptions | None = None,
 ) -> StepCosts:
-    roofs = Roofs() if speed is None else Roofs(flops=speed[0], bandwidth=speed[1])
+    roofs = speed or Roofs()
     kinds = dict.fromkeys([HOST, *(d.type for d in cluster.devices)], roofs)
     groups = groups_of(flow.nodes)
     wanted = (*flow.fetches, *flow.targets)
@@ -179,6 +179,8 @@ def _costs(
                     unmet[asked] = None
     notes = [f"no device of the cluster is {name}: that request is ignored" for name in unmet]
     origin = f"estimated for {roofs.flops / 1e9:.0f} GF/s and {roofs.bandwidth / 1e9:.1f} GB/s"
+    if roofs.rates:
+        origin += f", with {len(roofs.rates)} rates measured by short steps"
     return StepCosts(title, graph, origin, tuple(feasible), tuple(notes))
 
 

@@ -4,6 +4,8 @@ in a plan.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -12,9 +14,10 @@ from headrace._src.compile.build.in_place import Home
 from headrace._src.compile.build.plan_builder import Builder, StridedOperand, dtype_of
 from headrace._src.compile.build.strides import split
 from headrace._src.compile.codegen.iteration_spaces import Access
-from headrace._src.compile.kernels.rows.reduce_kernel import ReduceKernel
-from headrace._src.compile.regions.groups import Group, Space
+from headrace._src.compile.kernels.rows.reduce_kernel import ReduceKernel, follows
+from headrace._src.compile.regions.groups import Group, Space, has_fixed_order
 from headrace._src.graph.dataflow import Value
+from headrace._src.lowering.pointwise import Pointwise
 from headrace._src.lowering.rules import Join, assembly_of, reduction_of, row_major
 
 __all__ = ["build_copy", "build_join", "build_map", "build_reduce"]
@@ -73,6 +76,52 @@ def build_join(builder: Builder, group: Group) -> None:
         builder.copy(builder.operand(source, piece), place, piece)
 
 
+@dataclass(frozen=True, slots=True)
+class _Terms:
+    """The values that a reduction combines: a program over a space, and the axes that go."""
+
+    space: Space
+    program: Pointwise
+    operands: Sequence[StridedOperand]
+    axes: tuple[int, ...]
+
+    @property
+    def dims(self) -> tuple[list[int], list[int]]:
+        """The dimensions of the loops that are kept, and those that are reduced."""
+        gone = [d in self.axes for d in range(len(self.space.shape))]
+        flags = [gone[0], gone[3], gone[1], gone[2], gone[3]] if self.space.block else gone
+        return [d for d, g in enumerate(flags) if not g], [d for d, g in enumerate(flags) if g]
+
+    @property
+    def inputs(self) -> tuple[Access, ...]:
+        kept, reduced = self.dims
+        return tuple(
+            Access(o.dtype, tuple(o.strides[d] for d in (*kept, *reduced)), o.offset)
+            for o in self.operands
+        )
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """The strides of a plain array of these values, along (*kept, *reduced)."""
+        kept, reduced = self.dims
+        strides = row_major(self.space.shape)
+        return tuple(strides[d] for d in (*kept, *reduced))
+
+
+def _ordered(builder: Builder, terms: _Terms, name: str) -> _Terms:
+    """Return terms that a kernel can add in the order of a plain array: these, or a copy."""
+    space, program = terms.space, terms.program
+    reduced = tuple(space.extents[d] for d in terms.dims[1])
+    if not space.block and follows(terms.order, reduced, program, terms.inputs):
+        return terms
+    (dtype,) = program.output_dtypes
+    buffer = builder.temporary(dtype, prod(space.shape), f"{name}/terms")
+    place = StridedOperand(buffer, dtype, split(row_major(space.shape), space.block))
+    builder.map(space, program, terms.operands, [place], f"{name}/terms")
+    copied = StridedOperand(buffer, dtype, row_major(space.shape))
+    return _Terms(Space(space.shape), Pointwise((dtype,), (), (0,)), [copied], terms.axes)
+
+
 def build_reduce(builder: Builder, group: Group) -> None:
     node = group.head
     reduction = reduction_of(node.definition.lower, node)  # type: ignore[arg-type]
@@ -88,14 +137,16 @@ def build_reduce(builder: Builder, group: Group) -> None:
     element = builder.input(value, None, composer, local, {}, space)
     before = composer.finish(composer.apply(reduction.before, [element]))
     operands: Any = composer.operands
+    terms = _Terms(space, before, operands, reduction.axes)
+    fixed = has_fixed_order(reduction.combine, before.output_dtypes[0])
+    if fixed:
+        terms = _ordered(builder, terms, node.name)
     after = Composer()
     total = after.apply(reduction.after, [after.operand("total", reduction.after.inputs[0])])
     followers = builder.compose(group, group.space, after, {node.outputs[0]: total[0]})
 
     gone = [d in reduction.axes for d in range(len(space.shape))]
-    flags = [gone[0], gone[3], gone[1], gone[2], gone[3]] if block else gone
-    kept = [d for d, is_gone in enumerate(flags) if not is_gone]
-    reduced = [d for d, is_gone in enumerate(flags) if is_gone]
+    kept, reduced = terms.dims
     keeps_rank = len(group.space.shape) == len(space.shape)
 
     def along_kept(o: StridedOperand) -> Access:
@@ -105,22 +156,20 @@ def build_reduce(builder: Builder, group: Group) -> None:
             (0 if g else next(strides)) if not keeps_rank else s
             for g, s in zip(gone, o.strides if keeps_rank else gone, strict=True)
         ]
-        physical = split(tuple(logical), block)
+        physical = split(tuple(logical), terms.space.block)
         return Access(o.dtype, tuple(physical[d] for d in kept), o.offset)
 
-    extents = space.extents
+    extents = terms.space.extents
     kernel = ReduceKernel(
         kept=tuple(extents[d] for d in kept),
         reduced=tuple(extents[d] for d in reduced),
-        before=before,
+        before=terms.program,
         combines=(reduction.combine,),
         after=followers.program,
-        inputs=tuple(
-            Access(o.dtype, tuple(o.strides[d] for d in (*kept, *reduced)), o.offset)
-            for o in operands
-        ),
+        inputs=terms.inputs,
         operands=tuple(map(along_kept, followers.operands)),
         outputs=tuple(map(along_kept, followers.outputs)),
+        order=terms.order if fixed else (),
     )
-    buffers = [o.buffer for o in (*operands, *followers.operands, *followers.outputs)]
+    buffers = [o.buffer for o in (*terms.operands, *followers.operands, *followers.outputs)]
     builder.call(kernel, buffers, node.name)

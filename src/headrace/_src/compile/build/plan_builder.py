@@ -179,6 +179,11 @@ class Builder(PlanWriter):
             dtype = dtype_of(value)
             shape = value.type.sizes or ()
             out = self.add("output", dtype, prod(shape), value.name, index=number)
+            source = self.region.sources[value]
+            in_blocks, plain = (source.base, True), (source.base, False)
+            if source.view is None and in_blocks in self._places and plain not in self._places:
+                self._convert_into(out, source.base, False)
+                continue
             space = Space(shape)
             self.copy(
                 self.operand(value, space), StridedOperand(out, dtype, row_major(shape)), space
@@ -202,6 +207,8 @@ class Builder(PlanWriter):
 
     def argmax(self, pool: Node) -> int:
         """Return the buffer for the positions of a max-pool's maxima, one byte each."""
+        if len(pool.outputs) > 1:
+            return self.result(pool.outputs[1])
         if pool not in self._argmax:
             count = prod(pool.output_shapes[0])
             self._argmax[pool] = self.temporary("uint8", count, f"{pool.name}/argmax")
@@ -284,24 +291,24 @@ class Builder(PlanWriter):
         if key in self._places:
             return self._places[key]
         if (value, not blocked) in self._places:  # made in the other layout: convert
-            space = self._space(value, True)
-            other = self._places[value, not blocked]
-            dtype = dtype_of(value)
-            buffer = self.temporary(dtype, prod(space.shape), value.name)
-            dense = row_major(space.extents)
-            spread = split(row_major(space.shape), space.block)
-            given, got = (spread, dense) if blocked else (dense, spread)
-            self.copy(
-                StridedOperand(other, dtype, given), StridedOperand(buffer, dtype, got), space
-            )
-            self._places[key] = buffer
-            return buffer
+            buffer = self.temporary(dtype_of(value), prod(value.type.sizes or ()), value.name)
+            return self._convert_into(buffer, value, blocked)
         as_given = value in self.region.in_blocks
         if blocked != as_given:
             self._place(value, as_given)
             return self._place(value, blocked)
         self._places[key] = self._given(value)
         return self._places[key]
+
+    def _convert_into(self, buffer: int, value: Value, blocked: bool) -> int:
+        """Make a buffer the place of a value in the layout that it was not made in."""
+        space, dtype = self._space(value, True), dtype_of(value)
+        dense, spread = row_major(space.extents), split(row_major(space.shape), space.block)
+        given, got = (spread, dense) if blocked else (dense, spread)
+        source = StridedOperand(self._places[value, not blocked], dtype, given)
+        self.copy(source, StridedOperand(buffer, dtype, got), space)
+        self._places[value, blocked] = buffer
+        return buffer
 
     def _given(self, value: Value) -> int:
         """The buffer of a value that no group makes: an input, a constant, a variable."""

@@ -24,7 +24,13 @@ from weakref import WeakKeyDictionary, WeakSet
 from headrace._src.compile.build.compose import Composer
 from headrace._src.compile.build.plan_builder import Builder, StridedOperand
 from headrace._src.compile.kernels.anchor_kind import AnchorKind, Family
-from headrace._src.compile.kernels.rows.list_rows import CheckMarks, PutRow, TakeRow, ZeroRows
+from headrace._src.compile.kernels.rows.list_rows import (
+    CheckMarks,
+    CopyRows,
+    PutRow,
+    TakeRow,
+    ZeroRows,
+)
 from headrace._src.compile.regions.groups import Group, Space
 from headrace._src.core import dtypes
 from headrace._src.graph.dataflow import Dataflow, Node, Value, is_local
@@ -38,10 +44,12 @@ __all__ = [
     "ListBuffers",
     "cursor",
     "fault_word",
+    "is_only_taken_from",
     "list_use",
     "list_users",
     "lists_fit",
     "pushes",
+    "row_of",
 ]
 
 
@@ -311,6 +319,25 @@ def _remove(builder: Builder, node: Node, use: ListUse) -> None:
     builder.lists[node.outputs[0]] = rows
 
 
+def _give_rows(builder: Builder, node: Node, use: ListUse) -> None:
+    rows = _rows(builder, node)
+    kernel = CopyRows(rows.size, rows.inner, rows.dtype, use.size)
+    copy, count = (builder.result(v) for v in node.outputs)
+    buffers = [rows.buffer, rows.marks, copy, count, fault_word(builder)]
+    builder.call(kernel, buffers, node.name)
+
+
+def _of_rows(builder: Builder, node: Node, use: ListUse) -> None:
+    """Take rows from where they are: nothing is added to such a list."""
+    array, count = (builder.whole(v) for v in node.inputs)
+    rows = ListBuffers(use.size, prod(use.row or ()), use.dtype, array)
+    rows.marks = builder.temporary("int64", _ENDS, f"{node.name}/top")
+    _zero_first(builder, rows.marks, "int64", _ENDS)
+    end = StridedOperand(rows.marks, "int64", ())
+    builder.copy(StridedOperand(count, "int64", ()), end, Space(()))
+    builder.lists[node.outputs[0]] = rows
+
+
 _BUILDERS = {
     "array": _new_array,
     "gradient": _gradient,
@@ -326,6 +353,8 @@ _BUILDERS = {
     "append": _append,
     "remove": _remove,
     "zeros": _zeros,
+    "rows": _give_rows,
+    "of rows": _of_rows,
 }
 
 
@@ -371,6 +400,11 @@ _shapes: WeakKeyDictionary[Node, tuple[int, ...]] = WeakKeyDictionary()
 _held: WeakSet[Node] = WeakSet()
 
 
+def row_of(node: Node) -> tuple[int, ...] | None:
+    """Return the shape of the rows of the list that a node makes; None before `lists_fit`."""
+    return _shapes.get(node)
+
+
 @dataclass
 class _Known:
     """The size of a list and the shape of its rows, as far as they are known. lists: what a list
@@ -395,7 +429,7 @@ class _Fitting:
         """Whether nodes fit together that are given `known` lists."""
         uses = Counter(v for n in nodes for v in n.inputs if v.dtype is dtypes.variant)
         uses.update(v for v in fetches if v.dtype is dtypes.variant)
-        if not all(_is_only_taken_from(v, nodes) for v, count in uses.items() if count > 1):
+        if not all(is_only_taken_from(v, nodes) for v, count in uses.items() if count > 1):
             return False
         for node in nodes:
             use = list_use(node)
@@ -431,6 +465,9 @@ class _Fitting:
         found = known.get(node.inputs[0])
         if found is None:
             return False
+        if use.kind == "rows":
+            found.row = found.row or use.row
+            return found.lists is None and found.row == use.row
         if use.kind == "zeros":
             known[node.outputs[0]] = self.made[node] = _Known(row=found.row)
             return found.lists is None
@@ -453,24 +490,24 @@ class _Fitting:
         return row == found.row
 
 
-def _is_only_taken_from(value: Value, nodes: Sequence[Node]) -> bool:
+def is_only_taken_from(value: Value, nodes: Sequence[Node]) -> bool:
     """Return whether no node adds to a list: then any number of nodes may take from it."""
     for node in nodes:
         for i, given in enumerate(node.inputs):
             if given is not value:
                 continue
             use, body = list_use(node), node.attrs.get("body")
-            if use is not None and use.kind in ("remove", "zeros"):
+            if use is not None and use.kind in ("remove", "rows", "zeros"):
                 left = [node.outputs[0]] if use.kind == "remove" else []
             elif isinstance(body, Dataflow):
                 parts = (body, node.attrs["cond"])
-                if not all(_is_only_taken_from(p.feeds[i].value, p.nodes) for p in parts):
+                if not all(is_only_taken_from(p.feeds[i].value, p.nodes) for p in parts):
                     return False
                 results = node.attrs["results"]
                 left = [v for k, v in zip(results, node.outputs, strict=True) if k == i]
             else:
                 return False
-            if not all(_is_only_taken_from(v, nodes) for v in left):
+            if not all(is_only_taken_from(v, nodes) for v in left):
                 return False
     return True
 

@@ -6,6 +6,9 @@ dependency order: compiled ones as long as some are ready, then the others. That
 regions without cycles between them. All nodes of a region come after the same blocking ops, because
 one queue's element may be what another queue's dequeue depends on.
 
+A list is made right before its first user, because native code has lists of its own: all that use a
+list must be in one region. `separate_lists` lets arrays pass between regions instead, where it can.
+
 All nodes of a region are on one device. The regions of all devices are taken in one order, so they
 have no cycle together, and a region may read a value of another device only if it needs nothing
 that comes after it. Where several devices have nodes that are ready, the one that the others wait
@@ -16,13 +19,16 @@ that share a processor lose nothing by waiting.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
+from typing import Any
 
-from headrace._src.compile.build.tensor_list_buffers import list_users
+from headrace._src.compile.build.tensor_list_buffers import list_use, list_users
 from headrace._src.compile.clusters.backend import LLVM, Backend, Crossing, RegionKernel
+from headrace._src.compile.clusters.keep_positions import keep_positions
 from headrace._src.compile.clusters.lowerable import is_lowerable
+from headrace._src.compile.clusters.pass_lists import pass_lists
 from headrace._src.compile.clusters.spread_reads import Runs, spread_reads
 from headrace._src.compile.regions.region import Region, is_reference, live_nodes, works
 from headrace._src.compile.rewrite.channels_last import channels_last
@@ -48,7 +54,7 @@ from headrace._src.lowering.rules import Anchor, Read
 from headrace._src.ops.base.stages import arrivals, has_stages, keeps_stages, region_stages
 from headrace._src.ops.base.transfers import is_recv, is_transfer
 
-__all__ = ["cluster", "region_of", "regions", "rewrite"]
+__all__ = ["cluster", "region_of", "regions", "rewrite", "separate_lists"]
 
 _Key = tuple[str, int, int]  # of a region: its device, stage, and the blocking ops before it
 Readers = Mapping[Value, Sequence[Node | None]]
@@ -91,6 +97,19 @@ class _Interpreted(Exception):
     """A region could not be compiled, after others have chosen layouts for its inputs."""
 
 
+def separate_lists(flow: Dataflow, backends: Mapping[str, Backend] = _BACKENDS) -> Dataflow:
+    """Return the flow in which lists that would have to go from one region to another go as arrays
+    of their rows, where that is possible.
+    """
+    can, users = _compilable(flow, {}, backends)
+    if not any(can[group[0]] for group in users):
+        return flow
+    runs = _Dependencies(_bound(flow)).runs(can)
+    number = {n: i for i, (_, run) in enumerate(runs) for n in run}
+    own = [g for g in users if can[g[0]] and _backend(g[0], _only_device(flow), backends) is LLVM]
+    return pass_lists(flow, own, number)
+
+
 def regions(
     flow: Dataflow,
     reasons: dict[Node, str] | None = None,
@@ -99,9 +118,27 @@ def regions(
     """Return the nodes in dependency order, as runs of (can be compiled, nodes), without constants.
     The reasons why nodes can't be compiled are added to `reasons`.
     """
-    nodes = [n for n in flow.nodes if not _is_free(n)]
-    can: dict[Node, bool] = {}
     reasons = {} if reasons is None else reasons
+    can, users = _compilable(flow, reasons, backends)
+    dependencies = _Dependencies(_bound(flow))
+    while True:
+        runs = dependencies.runs(can)
+        number = {n: i for i, (_, run) in enumerate(runs) for n in run}
+        torn = [g for g in users if can[g[0]] and len({number[n] for n in g}) > 1]
+        if not torn:
+            return runs
+        for node in (n for group in torn for n in group):
+            can[node] = False
+            reasons.setdefault(node, "its list would have to go from one cluster to another")
+
+
+def _compilable(
+    flow: Dataflow, reasons: dict[Node, str], backends: Mapping[str, Backend]
+) -> tuple[dict[Node, bool], list[list[Node]]]:
+    """Return which nodes could be compiled, and those that share lists; add to `reasons`."""
+    nodes = _bound(flow)
+    only = _only_device(flow)
+    can: dict[Node, bool] = {}
 
     def refuse(refused: Iterable[Node], reason: str) -> None:
         for node in refused:
@@ -109,7 +146,7 @@ def regions(
             reasons.setdefault(node, reason)
 
     for node in nodes:
-        backend = _backend(node, backends)
+        backend = _backend(node, only, backends)
         reason = f"{node.device} has no compiler" if backend is None else backend.why_not(node)
         can[node] = reason is None
         if reason is not None:
@@ -123,24 +160,25 @@ def regions(
         elif outside is not None:
             refuse(group, f"{outside.name}, which works on the same list, is not compiled")
         else:
-            backend = _backend(group[0], backends)
+            backend = _backend(group[0], only, backends)
             reason = None if backend is None else backend.why_not_lists(group)
             if reason is not None:
                 refuse(group, reason)
-    dependencies = _Dependencies(nodes)
-    while True:
-        runs = dependencies.runs(can)
-        number = {n: i for i, (_, run) in enumerate(runs) for n in run}
-        torn = [g for g in users if can[g[0]] and len({number[n] for n in g}) > 1]
-        if not torn:
-            return runs
-        for group in torn:
-            refuse(group, "its list would have to go from one cluster to another")
+    return can, users
 
 
-def _backend(node: Node, backends: Mapping[str, Backend]) -> Backend | None:
-    """Return the compiler of a node's device."""
-    return backends.get(compiler_of(node.device) or "" if node.device else "llvm")
+def _only_device(flow: Dataflow) -> str:
+    """Return the device of a flow on a single device, where nodes that passes have made may have no
+    device of their own; "" if there are several.
+    """
+    devices = flow.devices
+    return devices[0] if len(devices) == 1 else ""
+
+
+def _backend(node: Node, only: str, backends: Mapping[str, Backend]) -> Backend | None:
+    """Return the compiler of a node's device; `only`: the flow's, if it has a single one."""
+    device = node.device or only
+    return backends.get(compiler_of(device) or "" if device else "llvm")
 
 
 def _read_for_others(nodes: list[Node], can: Mapping[Node, bool]) -> list[Node]:
@@ -165,20 +203,63 @@ class _Dependencies:
         self._waiting: dict[Node, int] = {}
         self._followers: dict[Node, list[Node]] = {n: [] for n in nodes}
         self._awaited: dict[Node, int] = {}
-        bits: dict[Node, int] = {}
+        needs: dict[Node, dict[Any, None]] = {}
         staged = has_stages(nodes)
         for node in nodes:
-            before = {v.producer for v in node.inputs if v.producer in inside}
-            before |= {c for c in node.controls if c in inside}
+            sources = (*(v.producer for v in node.inputs), *node.controls)
+            needs[node] = dict.fromkeys(s for s in sources if s in inside)
+            for b in needs[node]:
+                self._followers[b].append(node)
+        self._delay_lists(nodes, needs)
+        bits: dict[Node, int] = {}
+        for node, before in needs.items():
             self._waiting[node] = len(before)
+        for node in self._in_order():
             self._awaited[node] = 0
-            for b in before:
-                self._awaited[node] |= self._awaited[b] | bits.get(b, 0)  # type: ignore[index]
-                self._followers[b].append(node)  # type: ignore[index]
+            for b in needs[node]:
+                self._awaited[node] |= self._awaited[b] | bits.get(b, 0)
             if node.definition.may_wait and not (staged and is_recv(node)):
                 bits[node] = 1 << len(bits)
         self._stages = region_stages(nodes, _is_heavy) if staged else {}
         self._arrivals = arrivals(nodes) if staged else {}
+
+    def _delay_lists(self, nodes: list[Node], needs: dict[Node, dict[Any, None]]) -> None:
+        """Let a list be made when its first user needs nothing else, so that both are in one
+        region.
+        """
+        user: dict[Any, Node] = {}
+        for node in nodes:
+            for value in node.inputs:
+                if is_local(value):
+                    user.setdefault(value.producer, node)
+        makers = {n for n in nodes if n in user and _makes_list(n)}
+        for maker in (n for n in reversed(nodes) if n in makers):
+            others = [n for n in needs[user[maker]] if n not in makers and n not in needs[maker]]
+            after = self._after(maker) if others else set()
+            for node in others:
+                if node not in after:
+                    needs[maker][node] = None
+                    self._followers[node].append(maker)
+
+    def _after(self, node: Node) -> set[Node]:
+        """Return a node and all that depend on it."""
+        found, stack = {node}, [node]
+        while stack:
+            new = [f for f in self._followers[stack.pop()] if f not in found]
+            found.update(new)
+            stack += new
+        return found
+
+    def _in_order(self) -> Iterator[Node]:
+        """Yield the nodes in dependency order."""
+        waiting = dict(self._waiting)
+        ready = [n for n, count in waiting.items() if not count]
+        for node in ready:
+            yield node
+            for follower in self._followers[node]:
+                waiting[follower] -= 1
+                if not waiting[follower]:
+                    ready.append(follower)
 
     def runs(self, can: Mapping[Node, bool]) -> list[tuple[bool, list[Node]]]:
         """Return the nodes as alternating runs of nodes that can be compiled and nodes
@@ -220,7 +301,8 @@ class _Dependencies:
 
     def _next(self, inside: dict[_Key, list[Node]]) -> _Key:
         """Return the region to take next: an early one, or that of a device on which no other
-        device that is ready waits.
+        device that is ready waits. What comes after fewer blocking ops never needs what comes after
+        more of them, so it goes first, and the others then become one region.
         """
         newest = list(reversed(inside))
         for key in newest:
@@ -230,9 +312,13 @@ class _Dependencies:
             return min(newest, key=lambda key: key[1])
         devices = {device for device, _, _ in newest}
         if len(devices) == 1:
-            return newest[0]
+            return min(newest, key=lambda key: key[2].bit_count())
         needed = {key: self._devices_after(inside[key]) & devices for key in newest}
-        return min(newest, key=lambda key: sum(key[0] in needed[k] for k in newest if k != key))
+
+        def order(key: _Key) -> tuple[int, int]:
+            return sum(key[0] in needed[k] for k in newest if k != key), key[2].bit_count()
+
+        return min(newest, key=order)
 
     def _devices_after(self, ready: Sequence[Node]) -> set[str]:
         """Return the other devices on which nodes depend on these ones."""
@@ -271,6 +357,16 @@ class _Dependencies:
 def _is_heavy(node: Node) -> bool:
     """Whether a node begins as early as it can, so that others wait less."""
     return node.definition.kind is Kind.CONTRACTION or is_loop(node)
+
+
+def _makes_list(node: Node) -> bool:
+    use = list_use(node)
+    return use is not None and (use.makes or use.kind in ("gradient", "zeros"))
+
+
+def _bound(flow: Dataflow) -> list[Node]:
+    """The nodes that are not free."""
+    return [n for n in flow.nodes if not _is_free(n)]
 
 
 def _is_free(node: Node) -> bool:
@@ -323,11 +419,16 @@ class _Clusterer:
         backends: Mapping[str, Backend],
         plain: bool = False,
     ) -> None:
-        """plain: all values between regions are in the plain layout."""
+        """plain: all values between regions are in the plain layout, and those of the graph."""
         self.tell = tell
         self.backends = backends
+        self.only = _only_device(flow)
         self.reasons: dict[Node, str] = {}
         self.flow, self.runs = spread_reads(flow, regions(flow, self.reasons, backends))
+        if not plain:
+            self.flow, self.runs = keep_positions(
+                self.flow, self.runs, lambda node: _backend(node, self.only, backends) is LLVM
+            )
         self.readers = _live_readers(self.flow, self.runs)
         private, reusable = self._between_regions()
         self.crossing = Crossing(set() if plain else private, reusable)
@@ -360,7 +461,7 @@ class _Clusterer:
         """
         by: dict[Node, Backend] = {}
         for compiled, run in self.runs:
-            backend = _backend(run[0], self.backends) if compiled else None
+            backend = _backend(run[0], self.only, self.backends) if compiled else None
             if backend is not None and backend.is_worthwhile(run):
                 by.update(dict.fromkeys(run, backend))
         private: set[Value] = set()
@@ -397,7 +498,7 @@ class _Clusterer:
         self.kept.append(node)
 
     def _compile(self, nodes: list[Node]) -> Node | None:
-        backend = _backend(nodes[0], self.backends)
+        backend = _backend(nodes[0], self.only, self.backends)
         assert backend is not None
         if not backend.is_worthwhile(nodes):
             self.reasons.update(dict.fromkeys(nodes, "too little work for a native call"))

@@ -21,6 +21,7 @@ from headrace._src.compile.regions.groups import (
     Group,
     Space,
     asks_position,
+    has_fixed_order,
     is_again,
     program_of,
 )
@@ -379,6 +380,8 @@ class _Fuser:
         total = reduction.axes == tuple(range(last)) and reduction.combine == "sum"
         total = total and not reduction.after.steps
         if last < 1 or not (of_rows or total) or reduction.combine.startswith("arg"):
+            return None
+        if has_fixed_order(reduction.combine, reduction.before.output_dtypes[0]):
             return None
         if not 8 <= shape[last] <= 16384 or prod(shape[:last]) < 16:
             return None

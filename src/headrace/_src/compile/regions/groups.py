@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from headrace._src.core.config import settings
 from headrace._src.graph.dataflow import Node, Value
 from headrace._src.lowering.anchor_geometry import AnchorGeometry
 from headrace._src.lowering.pointwise import Pointwise
@@ -13,7 +14,15 @@ from headrace._src.lowering.rules import Elementwise, pointwise_of, update_of
 if TYPE_CHECKING:
     from headrace._src.compile.run.choose import Choice
 
-__all__ = ["AGAIN", "Group", "Space", "asks_position", "is_again", "program_of"]
+__all__ = [
+    "AGAIN",
+    "Group",
+    "Space",
+    "asks_position",
+    "has_fixed_order",
+    "is_again",
+    "program_of",
+]
 
 AGAIN = "_again"  # the attribute of nodes that compute a value again
 
@@ -117,6 +126,17 @@ def program_of(node: Node) -> Pointwise:
 def asks_position(node: Node) -> bool:
     """Whether an element-wise node's results depend on where in the array they are."""
     return any(s.opcode == "index" for s in program_of(node).steps)
+
+
+def has_fixed_order(combine: str, dtype: str) -> bool:
+    """Return whether values must be combined in an order that depends on their shape and the axes
+    alone.
+
+    That holds for rounded results under strict accuracy. Elsewhere the order also depends on what
+    is fused with the reduction, and so on where the step is cut by devices.
+    """
+    rounded = combine in ("sum", "prod") and ("float" in dtype or "complex" in dtype)
+    return rounded and settings().accuracy == "strict"
 
 
 def is_again(node: Node) -> bool:

@@ -20,6 +20,7 @@ from headrace._src.lowering.rules import Anchor, Elementwise, Join, assembly_of,
 __all__ = ["Blocks", "blocked_values", "outputs_in_blocks", "to_blocks", "to_plain"]
 
 _TYPES = ("float32", "bfloat16")
+_POSITIONS = "uint8"  # of the maxima that a pool finds
 
 
 class Blocks(set[Value]):
@@ -35,9 +36,16 @@ class Blocks(set[Value]):
 
     def could_hold(self, value: Value) -> bool:
         """Whether a value is an image that consists of whole blocks."""
+        return self._is_whole(value) and value.dtype.base_dtype.name in _TYPES
+
+    def could_hold_result(self, value: Value) -> bool:
+        """Whether that is so of a result of an anchor, which may be positions in an image."""
+        positions = self._is_whole(value) and value.dtype.base_dtype.name == _POSITIONS
+        return positions or self.could_hold(value)
+
+    def _is_whole(self, value: Value) -> bool:
         sizes = value.type.sizes or ()
-        whole = len(sizes) == 4 and sizes[3] % self.size == 0
-        return whole and value.dtype.base_dtype.name in _TYPES
+        return len(sizes) == 4 and sizes[3] % self.size == 0
 
 
 def blocked_values(region: Region, block: int) -> Blocks:
@@ -95,7 +103,7 @@ def _of_anchor(region: Region, node: Node, blocked: Blocks) -> list[Value]:
     needed = geometry.blocked_inputs(blocked.size)
     if needed is None or not all(_is_blocked(region, node.inputs[i], blocked) for i in needed):
         return []
-    return [v for v in node.outputs if blocked.could_hold(v)]
+    return [v for v in node.outputs if blocked.could_hold_result(v)]
 
 
 def _stays(region: Region, node: Node, blocked: Blocks) -> bool:

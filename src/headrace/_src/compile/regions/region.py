@@ -189,6 +189,8 @@ class Region:
             geometry = pooling_of(node)
             if geometry is None or (geometry.kind, geometry.direction) != ("max", "gradient"):
                 continue
+            if geometry.positions:  # it is given what the pool stored
+                continue
             source = self.sources[node.inputs[1]]
             pool = source.base.producer
             if (

@@ -42,6 +42,7 @@ from operator import add
 import numpy as np
 
 from headrace._src.compile.regions.groups import program_of
+from headrace._src.core.config import settings
 from headrace._src.core.dtypes import as_dtype
 from headrace._src.graph.dataflow import Dataflow, Node, Value, ValueType, map_parts
 from headrace._src.graph.definition import Definition, lookup
@@ -85,8 +86,10 @@ def mask_before_unpooling(flow: Dataflow) -> Dataflow:
 
 
 def join_products(flow: Dataflow) -> Dataflow:
-    """Make one product of sums of products that are gradients of one weight."""
-    return _replace(flow, _joined)
+    """Make one product of sums of products that are gradients of one weight. Not under strict
+    accuracy: the products may be on several devices, where they are added one by one.
+    """
+    return flow if _is_strict() else _replace(flow, _joined)
 
 
 def join_pieces(flow: Dataflow) -> Dataflow:
@@ -100,8 +103,10 @@ def spread_products(flow: Dataflow) -> Dataflow:
 
 
 def sum_once(flow: Dataflow) -> Dataflow:
-    """Sum an array before it is broadcast, not after."""
-    return _replace(flow, _summed_once)
+    """Sum an array before it is broadcast, not after. Not under strict accuracy: the sum may be on
+    another device than the broadcast.
+    """
+    return flow if _is_strict() else _replace(flow, _summed_once)
 
 
 def reserve_samples(flow: Dataflow) -> Dataflow:
@@ -117,6 +122,10 @@ def cut_pieces(flow: Dataflow) -> Dataflow:
 def look_at_divisors(flow: Dataflow) -> Dataflow:
     """Make native code report a division of integers by 0 in a loop or branch."""
     return map_parts(flow, lambda part: _replace(part, _looked_at))
+
+
+def _is_strict() -> bool:
+    return settings().accuracy == "strict"
 
 
 def _replace(flow: Dataflow, rule: Rule) -> Dataflow:
@@ -234,8 +243,18 @@ def _put_together(node: Node, uses: Counter[Value]) -> list[Node] | None:
     starts = [offset // row_major(sizes)[axis] for offset, _, _ in found]
     if ends != [*starts, sizes[axis]]:
         return None
-    added = _beside_each_other([v for _, _, v in found], axis, node.name)
-    return [*added[:-1], replace(added[-1], controls=node.controls, origin=node.origin)]
+    if not _is_strict():
+        added = _beside_each_other([v for _, _, v in found], axis, node.name)
+        return [*added[:-1], replace(added[-1], controls=node.controls, origin=node.origin)]
+    # The sum adds zeros to each piece: what was -0.0 becomes 0.0.
+    added = _beside_each_other([v for _, _, v in found], axis, f"{node.name}/pieces")
+    zero = constant_node(np.zeros((), node.types[0].dtype.numpy), f"{node.name}/zero")
+    operands = (added[-1].outputs[0], zero.outputs[0])
+    attrs = {"T": node.types[0].dtype}
+    total = Node(
+        lookup("AddV2"), node.name, attrs, operands, node.controls, node.types, node.origin
+    )
+    return [*added, zero, total]
 
 
 def _piece(node: Node) -> tuple[View, Value] | None:

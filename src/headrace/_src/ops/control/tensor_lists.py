@@ -27,6 +27,8 @@ from headrace._src.ops.base.builder import OpBuilder
 from headrace._src.ops.base.define import define
 
 __all__ = [
+    "LIST_OF_ROWS",
+    "LIST_ROWS",
     "ZEROS",
     "Sizes",
     "TensorList",
@@ -339,6 +341,40 @@ ZEROS = Definition(
     doc="Return zeros like a list or optional; the pipeline's form of ZerosLike.",
 )
 register_internal(ZEROS)
+
+
+def _rows_kernel(x: TensorList, *, T: DType, shape: TensorShape) -> tuple[np.ndarray, np.ndarray]:
+    most, *row = known(shape.sizes)
+    values = [x.value(v, tuple(row)) for v in x][::-1]
+    rows = np.zeros((most, *row), T.numpy)
+    if values:
+        rows[: len(values)] = values
+    return rows, np.array(len(values), np.int64)
+
+
+def _of_rows_kernel(rows: np.ndarray, count: np.ndarray, *, T: DType, shape: Any) -> TensorList:
+    return TensorList(T, rows.shape[1:], base=list(rows[: int(count)]))
+
+
+LIST_ROWS = Definition(
+    schema=Schema("_ListRows", "x: variant -> rows: T, count: int64", "T: type; shape: shape"),
+    infer=lambda c, x: [c.attrs["shape"], _SCALAR],
+    kernel=_rows_kernel,
+    gradient=NOT_DIFFERENTIABLE,
+    effect=Effect.LOCAL,
+    lower=list_anchors.ROWS,
+    doc="Return a list's rows as an array, with zeros where it has fewer, and how many it has.",
+)
+
+LIST_OF_ROWS = Definition(
+    schema=Schema("_ListOfRows", "rows: T, count: int64 -> y: variant", "T: type; shape: shape"),
+    infer=infer.scalar,
+    kernel=_of_rows_kernel,
+    gradient=NOT_DIFFERENTIABLE,
+    effect=Effect.LOCAL,
+    lower=list_anchors.OF_ROWS,
+    doc="Return the list of an array's first rows.",
+)
 
 
 @define(

@@ -57,11 +57,38 @@ def max_pool_grad(
     geometry = _geometry(orig_input.shape, ksize, strides, padding, data_format, rank=4)
     _check_shape("orig_output", orig_output, _outputs(geometry))
     _check_shape("grad", grad, _outputs(geometry))
-    winner, dy = _first_maximum(orig_input, geometry), widened(grad)
-    dx = np.zeros(orig_input.shape, dy.dtype)
-    for tap, (_, outs, ins) in enumerate(taps(geometry.axes)):
-        dx[ins] += np.where(winner[outs] == tap, dy[outs], 0)
-    return dx.astype(grad.dtype, copy=False)
+    return _sent_to(_first_maximum(orig_input, geometry), grad, geometry)
+
+
+def max_pool_with_positions(
+    inputs: np.ndarray,
+    *,
+    ksize: Sequence[int],
+    strides: Sequence[int],
+    padding: str,
+    data_format: str = "NHWC",
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the maximum of each window, and the tap that max_pool_grad sends its gradient to."""
+    geometry = _geometry(inputs.shape, ksize, strides, padding, data_format, rank=4)
+    positions = _first_maximum(inputs, geometry).astype(np.uint8)
+    return _maximum(inputs, geometry, lowest(inputs.dtype)), positions
+
+
+def max_pool_grad_at_positions(
+    positions: np.ndarray,
+    grad: np.ndarray,
+    *,
+    shape: Sequence[int],
+    ksize: Sequence[int],
+    strides: Sequence[int],
+    padding: str,
+    data_format: str = "NHWC",
+) -> np.ndarray:
+    """Send each window's gradient to the tap that max_pool_with_positions found; `shape` is that
+    of its inputs.
+    """
+    geometry = _geometry(tuple(shape), ksize, strides, padding, data_format, rank=4)
+    return _sent_to(positions, grad, geometry)
 
 
 def max_pool_grad_grad(
@@ -295,6 +322,15 @@ def _first_maximum(inputs: np.ndarray, geometry: PoolGeometry[int]) -> np.ndarra
         held[wins] = tap
         np.copyto(seen, candidate, where=wins)
     return winner
+
+
+def _sent_to(winner: np.ndarray, grad: np.ndarray, geometry: PoolGeometry[int]) -> np.ndarray:
+    """Return zeros with each window's gradient added at its winning tap."""
+    dy = widened(grad)
+    dx = np.zeros([axis.size for axis in geometry.axes], dy.dtype)
+    for tap, (_, outs, ins) in enumerate(taps(geometry.axes)):
+        dx[ins] += np.where(winner[outs] == tap, dy[outs], 0)
+    return dx.astype(grad.dtype, copy=False)
 
 
 def _read_at_maximum(

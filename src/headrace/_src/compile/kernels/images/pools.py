@@ -59,14 +59,14 @@ def _build(builder: Builder, group: Group) -> None:
             builder.call(AveragePoolGradient(geometry, epilogue), [dy, *fused], node.name)
             return
         argmax = _argmax(builder, group, geometry)
-        dy = builder.blocks_of(node.inputs[2])
+        dy = builder.blocks_of(node.inputs[g.operands[-1]])
         builder.call(MaxPoolGradient(geometry, epilogue), [dy, argmax, *fused], node.name)
         return
     x = builder.blocks_of(node.inputs[0])
     if g.kind == "mean":
         builder.call(AveragePool(geometry, epilogue), [x, *fused], node.name)
         return
-    undone = node in builder.region.pools.values()
+    undone = g.positions or node in builder.region.pools.values()
     last = [builder.argmax(node)] if undone else []
     builder.call(MaxPool(geometry, epilogue, argmax=undone), [x, *fused, *last], node.name)
 
@@ -74,6 +74,8 @@ def _build(builder: Builder, group: Group) -> None:
 def _argmax(builder: Builder, group: Group, geometry: Geometry) -> int:
     """Return the buffer of the maxima's positions: those that the pool stored, or found again."""
     node = group.head
+    if node.geometry.positions:
+        return builder.blocks_of(node.inputs[0])
     pool = builder.region.pools.get(node)
     if pool is not None:
         return builder.argmax(pool)

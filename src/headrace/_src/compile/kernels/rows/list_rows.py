@@ -26,7 +26,7 @@ from headrace._src.compile.codegen.pointwise_code import (
 from headrace._src.compile.kernels.rows.gather_rows import along, lanes_of, load_index
 from headrace._src.lowering.pointwise import record
 
-__all__ = ["HEADER", "CheckMarks", "PutRow", "TakeRow", "ZeroRows"]
+__all__ = ["HEADER", "CheckMarks", "CopyRows", "PutRow", "TakeRow", "ZeroRows"]
 
 HEADER = 64  # bytes before the rows of a list that grows
 
@@ -202,6 +202,47 @@ class ZeroRows(_Row):
             f.store(f.const(1, I64), memory, 1)
 
         f.when(f.icmp("sle", count, room), fill, fail)
+
+
+@dataclass(frozen=True)
+class CopyRows(_Row):
+    """Copy the rows of a stack, `most` of them at most, and say how many they are."""
+
+    most: int
+
+    arguments = ("list", "top", "out:copy", "out:count", "inout:fault")
+    meetings = 0
+
+    @property
+    def small(self) -> bool:
+        return self.most * self.inner <= _SMALL
+
+    def emit(self, team: Team) -> None:
+        f = team.f
+        source, top, target, count, fault = team.args
+        begin = f.load(I64, top, 1)
+        number = f.sub(f.load(I64, top), begin)
+        fits = f.icmp("ule", number, self.most)
+        _, source = self._memory(f, source)
+        lanes = lanes_of(f, self.dtype)
+
+        def row(i: Reg) -> None:
+            start, place = f.mul(f.add(begin, i), self.inner), f.mul(i, self.inner)
+
+            def vector(j: Operand, lanes: int, mask: Reg | None) -> None:
+                value = load_value(f, self.dtype, lanes, source, f.add(start, j), mask=mask)
+                store_value(f, self.dtype, value, target, f.add(place, j), mask=mask)
+
+            along(f, lanes, 0, self.inner, self.inner, vector)
+
+        first, last = team.share(f.select(fits, number, 0))
+        f.loop(first, last, row)
+
+        def note() -> None:
+            f.store(number, count)
+            f.when(f.icmp("ugt", number, self.most), lambda: f.store(f.const(1, I64), fault))
+
+        f.when(f.icmp("eq", f.reg(team.thread), 0), note)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ There are three forms, chosen by the layout and the number of elements:
                 threads
 
 Results depend on the number of threads, but not on how the threads run. Sums of floating numbers
-are made of short sums (at most CHAIN additions) that are added up with compensation.
+are made of short sums (at most CHAIN additions) that are added up with compensation. Where a kernel
+has an `order`, they depend on neither the inputs' layout nor the program before.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ from headrace._src.compile.codegen.loop_programs import (
 from headrace._src.devices.target import SIZES, Target
 from headrace._src.lowering.pointwise import Pointwise
 
-__all__ = ["ReduceKernel"]
+__all__ = ["ReduceKernel", "follows"]
 
 # The most additions of a plain sum before it's added to a compensated one.
 CHAIN = 64
@@ -77,6 +78,9 @@ class ReduceKernel:
     the int64 position in the reduced dimensions, flattened. Inputs have strides for (*kept,
     *reduced), operands and outputs for kept alone; "index" counts the dimensions likewise. The
     results come first among the inputs of `after`. An output may be the memory of an operand.
+
+    `order`: strides of an array for (*kept, *reduced). Values are combined as if the only input
+    were this array. Reduced dimensions that are one in it must be one in every input.
     """
 
     kept: tuple[int, ...]
@@ -87,6 +91,7 @@ class ReduceKernel:
     inputs: tuple[Access, ...]
     operands: tuple[Access, ...]
     outputs: tuple[Access, ...]
+    order: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         rank = len(self.kept) + len(self.reduced)
@@ -96,6 +101,10 @@ class ReduceKernel:
             raise ValueError(f"operands and outputs need strides for the {len(self.kept)} kept")
         if len(self.combines) != len(self.before.outputs):
             raise ValueError(f"{len(self.before.outputs)} values for {self.combines}")
+        if self.order and not follows(self.order, self.reduced, self.before, self.inputs):
+            raise ValueError(
+                "an input's reduced dimensions are not one where they are in the order"
+            )
 
     @property
     def small(self) -> bool:
@@ -133,6 +142,19 @@ class ReduceKernel:
         return _ReductionLoops(self, target).program()
 
 
+def follows(
+    order: tuple[int, ...], reduced: tuple[int, ...], before: Pointwise, inputs: Sequence[Access]
+) -> bool:
+    """Return whether reduced dimensions that are one in the array of strides `order` are one in
+    every input of a program, and in the positions that it asks for.
+    """
+    rank, count = len(order), len(reduced)
+    arrays = [order, *(a.strides for a in inputs), *positions_of([before], rank)]
+    along = [strides[rank - count :] for strides in arrays]
+    together = simplify(reduced, along, order_by=[0])
+    return len(together) == len(simplify(reduced, along[:1], order_by=[0]))
+
+
 Blocks = dict[str, tuple[Dim, int]]  # variables that count blocks of a dimension, of this size
 
 
@@ -160,11 +182,14 @@ class _ReductionLoops:
         strides.append((*(0,) * kept, *flat))
         order = [*range(len(spec.inputs)), *range(self.first_output, self.first_position)]
         self.kept = simplify(spec.kept, [s[:kept] for s in strides], order_by=order, prefix="k")
+        if spec.order:
+            order = [len(strides)]
+            strides.append(spec.order)
         self.reduced = simplify(
             spec.reduced, [s[kept:] for s in strides], order_by=order, prefix="r"
         )
-        self.lanes = lanes_for(target, [spec.before])
-        self.lane, self.by_rows = self._choose_lane()
+        self.lanes = lanes_for(target, [self._values_alone])
+        self.lane, self.by_rows = self._ordered_lane() if spec.order else self._choose_lane()
         self.kept_rest = [d for d in self.kept if d is not self.lane]
         self.reduced_rest = [d for d in self.reduced if d is not self.lane]
 
@@ -176,13 +201,37 @@ class _ReductionLoops:
         if not dims:
             return Dim("r", 1, (0,) * (self.flat_position + 1)), True
 
-        def merit(dim: Dim) -> tuple[int, int, int]:
-            along = [dim.strides[i] for i in range(len(self.spec.inputs))]
-            contiguous = sum(s == 1 for s in along)
-            return contiguous, -sum(s not in (0, 1) for s in along), dim.extent
-
-        best = max(dims, key=merit)
+        best = max(dims, key=self._merit)
         return best, best in self.reduced
+
+    def _ordered_lane(self) -> tuple[Dim, bool]:
+        """The dimension of the lanes where the spec has an order: the last one of its array. If
+        that is kept, results do not depend on which of the kept ones it is.
+        """
+        by_rows = not self._ordered_kept or bool(self.reduced and self.reduced[-1].strides[-1] == 1)
+        if not by_rows:
+            return max(self.kept, key=self._merit), False
+        return self.reduced[-1] if self.reduced else self._choose_lane()[0], True
+
+    def _merit(self, dim: Dim) -> tuple[int, int, int]:
+        along = [dim.strides[i] for i in range(len(self.spec.inputs))]
+        contiguous = sum(s == 1 for s in along)
+        return contiguous, -sum(s not in (0, 1) for s in along), dim.extent
+
+    @cached_property
+    def _ordered_kept(self) -> list[Dim]:
+        """The kept dimensions, as the spec's order has them."""
+        return simplify(self.spec.kept, [self.spec.order[: len(self.spec.kept)]], order_by=[0])
+
+    @property
+    def _values_alone(self) -> Pointwise:
+        """The program on which the form depends: the one before, or just its results where the spec
+        has an order.
+        """
+        if not self.spec.order:
+            return self.spec.before
+        dtypes = self.spec.before.output_dtypes
+        return Pointwise(dtypes, (), tuple(range(len(dtypes))))
 
     # -- Sizes -----------------------------------------------------------------------------------
 
@@ -192,8 +241,8 @@ class _ReductionLoops:
 
     @property
     def is_small(self) -> bool:
-        vectors = self.results * prod(self.spec.reduced) / lanes_for(_USUAL, [self.spec.before])
-        return vectors * (cost(self.spec.before) + 2) <= SMALL
+        vectors = self.results * prod(self.spec.reduced) / lanes_for(_USUAL, [self._values_alone])
+        return vectors * (cost(self._values_alone) + 2) <= SMALL
 
     @property
     def is_partial(self) -> bool:
@@ -201,8 +250,12 @@ class _ReductionLoops:
             return False
         if self.by_rows:
             return self.results < ENOUGH
-        panel = 8 * lanes_for(_USUAL, [self.spec.before])
-        panels = prod(d.extent for d in self.kept_rest) * ceil(self.lane.extent / panel)
+        panel = 8 * lanes_for(_USUAL, [self._values_alone])
+        if self.spec.order:
+            *rest, lane = (d.extent for d in self._ordered_kept)
+        else:
+            rest, lane = [d.extent for d in self.kept_rest], self.lane.extent
+        panels = prod(rest) * ceil(lane / panel)
         # Whole rows are read faster than panels of them, if there are rows enough to share.
         many = prod(self.spec.reduced) >= CHAIN * ENOUGH and self.results <= 1 << 20
         return panels < ENOUGH or many
@@ -210,7 +263,7 @@ class _ReductionLoops:
     @cached_property
     def unroll(self) -> int:
         """Registers of values at once: independent sums hide the adder's latency."""
-        heavy = cost(self.spec.before) > 16
+        heavy = cost(self._values_alone) > 16
         many = len(self.spec.combines) > 1 or any(c.startswith("arg") for c in self.spec.combines)
         most = 2 if heavy else 4 if self.by_rows or many else 8
         return max(1, min(most, self.lane.extent // self.lanes))
