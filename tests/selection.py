@@ -6,6 +6,7 @@ tests/README.md explains both. Directories and files are listed here; single tes
 from __future__ import annotations
 
 import importlib.util
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -29,8 +30,13 @@ PLACES = {
     "laws/test_compiled.py": ["needs_llvm", "slow"],
     "laws/test_fresh.py": ["slow"],
     "laws/test_generated_kernels.py": ["needs_llvm", "slow"],
+    "laws/test_gradient_counts.py": ["slow"],
     "laws/test_lowering.py": ["slow"],
+    "laws/test_names.py": ["slow"],
+    "laws/test_schemas.py": ["slow"],
     "laws/test_xla.py": ["needs_jax", "slow"],
+    "oracle/test_shape_rules.py": ["slow"],
+    "oracle/test_static_shapes.py": ["slow"],
     "programs/test_ahead.py": ["needs_llvm", "slow"],
     "programs/test_documents.py": ["slow"],
     "programs/test_examples.py": ["slow"],
@@ -86,17 +92,21 @@ def _is_present(package: str) -> bool:
     return onednn.available()
 
 
+@cache
+def _markers_of(file: Path) -> list[str]:
+    here = Path(__file__).parent
+    found = [markers for place, markers in PLACES.items() if file.is_relative_to(here / place)]
+    return [marker for markers in found for marker in markers]
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     unwanted = {PACKAGES[package] for package in config.option.without}
     if config.option.quick:
         unwanted.add("slow")
-    here = Path(__file__).parent
     kept, left_out = [], []
     for item in items:
-        for place, markers in PLACES.items():
-            if item.path.is_relative_to(here / place):
-                for marker in markers:
-                    item.add_marker(marker)
+        for marker in _markers_of(item.path):
+            item.add_marker(marker)
         has_any = any(marker.name in unwanted for marker in item.iter_markers())
         (left_out if has_any else kept).append(item)
     if left_out:

@@ -4,13 +4,14 @@ import contextlib
 import resource
 import sys
 
+LIMITED = sys.platform.startswith("linux")
 ALLOWANCE = 4 << 30  # bytes of addresses that a process may take while the law is tried
 
 
 @contextlib.contextmanager
 def little_memory():
     """Limit what this process may have, so that no mistake of ours takes the machine down."""
-    if not sys.platform.startswith("linux"):
+    if not LIMITED:
         yield
         return
     with open("/proc/self/statm") as file:

@@ -2,7 +2,9 @@
 shapes, gets the same values, and runs TensorFlow's graph.
 """
 
+import functools
 import importlib
+import io
 import json
 import zipfile
 from pathlib import Path
@@ -21,16 +23,22 @@ for family in FAMILIES:
     importlib.import_module(f"tests.oracle.cases_{family}")
 
 
+@functools.cache
+def archive_of_family(name):
+    """An archive in memory: its directory, which is long, is read once."""
+    return zipfile.ZipFile(io.BytesIO((FIXTURES / f"{name}.zip").read_bytes()))
+
+
 def archive_of(key):
-    return zipfile.ZipFile(FIXTURES / f"{key.split('.')[0].removeprefix('cases_')}.zip")
+    return archive_of_family(key.split(".")[0].removeprefix("cases_"))
 
 
 def recorded(key):
-    with archive_of(key) as archive:
-        names = json.loads(archive.read(f"{key}/names.json"))
-        data = [archive.read(f"{key}/{i}.pb") for i in range(len(names))]
-        values = [to_array(proto.TensorProto.FromString(d)) if d else None for d in data]
-        return names, values, proto.GraphDef.FromString(archive.read(f"{key}/graph.pb"))
+    archive = archive_of(key)
+    names = json.loads(archive.read(f"{key}/names.json"))
+    data = [archive.read(f"{key}/{i}.pb") for i in range(len(names))]
+    values = [to_array(proto.TensorProto.FromString(d)) if d else None for d in data]
+    return names, values, proto.GraphDef.FromString(archive.read(f"{key}/graph.pb"))
 
 
 def assert_equal(values, expected, entry):
@@ -88,8 +96,7 @@ OTHER_SHAPES = {
 
 def differing_shapes(key, graph_def, ours):
     """The operations whose static shapes aren't those that TensorFlow gave: lines of text."""
-    with archive_of(key) as archive:
-        theirs = archive.read(f"{key}/shapes.txt").decode().split("\n")
+    theirs = archive_of(key).read(f"{key}/shapes.txt").decode().split("\n")
     lines = zip(graph_def.node, ours.split("\n"), theirs, strict=True)
     return [
         f"{node.op} {node.name}: {a}, not {b}"

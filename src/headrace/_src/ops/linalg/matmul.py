@@ -224,9 +224,9 @@ def _product_gradients(product: Any, x: Any, y: Any, grad: Any, tx: bool, ty: bo
         Sample(r(3, 2), r(4, 3), transpose_a=True, transpose_b=True),
         Sample(r(2, 0), r(0, 3)),
         Sample(r(0, 2), r(2, 3)),
-        # Sizes that the native kernel accepts:
-        Sample(_wave(128, 96), _wave(96, 256)),
-        Sample(_wave(96, 128), _wave(256, 96), transpose_a=True, transpose_b=True),
+        # Sizes that the native kernel accepts, with its type:
+        Sample(_wave(128, 96), _wave(96, 256), T="float32"),
+        Sample(_wave(96, 128), _wave(256, 96), transpose_a=True, transpose_b=True, T="float32"),
     ],
 )
 def mat_mul(a, b, transpose_a=False, transpose_b=False, name=None):
@@ -324,7 +324,8 @@ def _batch_samples() -> list[Sample]:
         Sample(r(1, 2, 2, 3), r(1, 2, 4, 3), adj_y=True),
         Sample(r(2, 3), r(3, 1)),
         Sample(r(0, 2, 3), r(0, 3, 4)),
-        Sample(_wave(128, 64, 64), _wave(128, 64, 64), adj_y=True),  # a size for the native kernel
+        # A size that the native kernel accepts, with its type:
+        Sample(_wave(128, 64, 64), _wave(128, 64, 64), adj_y=True, T="float32"),
     ]
 
 
