@@ -27,8 +27,8 @@ from headrace._src.graph.import_graph import extend_graph
 from headrace._src.graph.partition import Partitions
 from headrace._src.graph.structured import Unraisable
 from headrace._src.ops.base.transfers import is_recv, is_send
-from headrace._src.pipeline import Options, optimise, prepare
-from headrace._src.server.draft import divide
+from headrace._src.partition.shares import Share, shares
+from headrace._src.pipeline import Options, divide, optimise, prepare
 from headrace._src.place.constraints import Placement
 from headrace._src.server.registration import pack
 
@@ -101,24 +101,25 @@ class MirroredGraph:
             )
             self._placement.pin(step)
             self._steps[request.number] = step
-        return _by_task(divide(*self._optimised(step, shapes, options)))
+        flow = self._optimised(step, shapes, options)
+        return _by_task(divide(flow or step, options, as_is=flow is None), flow is None)
 
     def _optimised(
         self, step: Dataflow, shapes: Sequence[Any], options: Options
-    ) -> tuple[Dataflow, Options, bool]:
-        """Return the step to cut, and whether it is specialised. One whose variables may get other
-        shapes is not: a worker could notice that only when others have begun.
+    ) -> Dataflow | None:
+        """Return the step for feeds of these shapes; None if it is to run as it is. One whose
+        variables may get other shapes is: a worker could notice that only when others have begun.
         """
+        if not options.specialisations or options.check_numerics or self._changes_shapes:
+            return None
         known = [
             None if feed.tensor.dtype.base_dtype.name in _UNSHAPED else shape
             for feed, shape in zip(step.feeds, shapes, strict=True)
         ]
-        if options.specialisations and not options.check_numerics and not self._changes_shapes:
-            try:
-                return optimise(step, known, options), options, True
-            except Unraisable:
-                return step, options, False
-        return step, options, False
+        try:
+            return optimise(step, known, options)
+        except Unraisable:
+            return None
 
 
 def _may_change_shape(node: Any) -> bool:
@@ -126,33 +127,26 @@ def _may_change_shape(node: Any) -> bool:
     return "validate_shape" in node.attr and not node.attr["validate_shape"].b
 
 
-def _by_task(parts: Partitions) -> Divided:
-    """Return the partitions of each task, packed for the way."""
-    position = {feed: i for i, feed in enumerate(parts.feeds)}
-    tasks: dict[str, list[int]] = {}
-    for number, part in enumerate(parts.parts):
-        tasks.setdefault(task_of(part.device), []).append(number)
-    edges = _edges(parts)
-    found: dict[str, tuple[dict[str, Any], bytes]] = {}
-    feeds: dict[str, tuple[int, ...]] = {}
-    place: dict[tuple[int, int], tuple[str, int]] = {}
-    for task, numbers in tasks.items():
-        flows = [parts.parts[number].flow for number in numbers]
-        wanted = sorted({position[feed] for flow in flows for feed in flow.feeds})
-        feeds[task] = tuple(wanted)
-        sources = []
-        for part, number in enumerate(numbers):
-            for fetch in range(len(flows[part].fetches)):
-                place[number, fetch] = task, len(sources)
-                sources.append([part, fetch])
-        about = {
-            "devices": [parts.parts[number].device for number in numbers],
-            "feeds": [[wanted.index(position[feed]) for feed in flow.feeds] for flow in flows],
-            "sources": sources,
-            "edges": [edge for edge in edges if task in (task_of(edge[1]), task_of(edge[2]))],
-        }
-        found[task] = about, pack([encode_flow(flow).SerializeToString() for flow in flows])
-    return Divided(found, feeds, tuple(place[source] for source in parts.sources))
+def _by_task(step: Partitions, as_is: bool) -> Divided:
+    """Return the shares of the tasks, packed for the way."""
+    edges = _edges(step)
+    sources: list[Any] = [None] * len(step.tensors)
+    parts, feeds = {}, {}
+    for share in shares(step, task_of):
+        for i, position in enumerate(share.fetches):
+            sources[position] = share.task, i
+        parts[share.task] = _packed(share, edges, as_is)
+        feeds[share.task] = share.feeds
+    return Divided(parts, feeds, tuple(sources))
+
+
+def _packed(share: Share, edges: list[list[Any]], as_is: bool) -> tuple[dict[str, Any], bytes]:
+    about = {
+        "as_is": as_is,
+        "devices": [part.device for part in share.parts],
+        "edges": [edge for edge in edges if share.task in (task_of(edge[1]), task_of(edge[2]))],
+    }
+    return about, pack([encode_flow(part.flow).SerializeToString() for part in share.parts])
 
 
 def _edges(parts: Partitions) -> list[list[Any]]:

@@ -1,7 +1,6 @@
 """What travels when a step is registered with a worker. `about`, in RegisterGraph: the devices of
-the partitions; the positions of each one's feeds among the task's; for each fetch of the task, its
-partition and its position there; the edges to and from other tasks. The payload: a GraphDef for
-each partition, with its length before it.
+the partitions; the edges to and from other tasks; whether the step was divided as it is. The
+payload: a GraphDef for each partition, with its length before it.
 """
 
 from __future__ import annotations

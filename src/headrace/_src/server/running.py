@@ -18,6 +18,7 @@ from headrace._src.core import errors
 from headrace._src.core.locks import Lock
 from headrace._src.core.proto import ConfigProto, GraphDef, RunMetadata
 from headrace._src.devices import workers
+from headrace._src.devices.device import new_devices, within
 from headrace._src.devices.rendezvous import Key, RemoteRendezvous
 from headrace._src.devices.resources import Resources
 from headrace._src.distributed import messages as say
@@ -27,9 +28,9 @@ from headrace._src.graph.control_roles import DEAD
 from headrace._src.graph.dataflow import Dataflow
 from headrace._src.graph.flow_def import decode_flow
 from headrace._src.graph.graph import Graph
-from headrace._src.pipeline import Options, compile_at
-from headrace._src.server.draft import finish_partitions, brief, task_devices
+from headrace._src.pipeline import Options, compile_at, finish_partitions
 from headrace._src.runtime import PartitionedExecutable
+from headrace._src.runtime.brief import brief
 from headrace._src.runtime.served import ServedStep
 from headrace._src.server.registration import unpack
 from headrace._src.session import configuration
@@ -82,8 +83,7 @@ class _Graph:
         for device, encoded in zip(about["devices"], unpack(request.payload), strict=True):
             message = GraphDef.FromString(encoded)
             self.parts.append((device, decode_flow(message, session.graph)))
-        self._feeds = tuple(map(tuple, about["feeds"]))
-        self._sources = tuple(map(tuple, about["sources"]))
+        self._as_is = bool(about["as_is"])
         self.outgoing: dict[tuple[str, str, str], tuple[int, Peer]] = {}
         self.incoming: dict[int, tuple[str, int, str, str]] = {}
         for number, sender, receiver, tensor in about["edges"]:
@@ -93,7 +93,8 @@ class _Graph:
             else:
                 self.outgoing[sender, receiver, tensor] = number, peer
         jit = session.options.jit
-        self._when = min(filter(None, [compile_at(flow, jit) for _, flow in self.parts]), default=0)
+        when = [] if self._as_is else [compile_at(flow, jit) for _, flow in self.parts]
+        self._when = min(filter(None, when), default=0)
         self._runs = 0
         self._lock = Lock()
         self._compiling = False
@@ -101,8 +102,9 @@ class _Graph:
 
     def _use(self, compiled: bool) -> None:
         options = self.session.options
-        program = finish_partitions(self.parts, self._feeds, self._sources, options, compiled)
-        self.executable = PartitionedExecutable(program, self.session.resources)
+        with within(options.devices):
+            program = finish_partitions(self.parts, options, compiled, self._as_is)
+            self.executable = PartitionedExecutable(program, self.session.resources)
         self.brief = brief(program)
 
     def is_due(self) -> bool:
@@ -169,7 +171,7 @@ class WorkerState:
 
     def __init__(self, task: str, incarnation: int, config: ConfigProto, host: Any) -> None:
         self._host = host
-        self._devices = task_devices(task, incarnation, dict(config.device_count))
+        self._devices = new_devices(task, incarnation, dict(config.device_count))
         self._own = {device.name for device in self._devices}
         self._state = Resources(self._devices)
         self._sessions: dict[Any, _Session] = {}
@@ -185,7 +187,7 @@ class WorkerState:
         config = ConfigProto.FromString(request.config)
         options = replace(configuration.options(config, remote=True), devices=self._devices)
         shared = None if request.isolated else self._state
-        self._sessions[key] = _Session(options, shared or Resources(self._devices))
+        self._sessions[key] = _Session(options, Resources(self._devices, shared=shared))
         return [
             [d.name, d.device_type, d.memory_limit_bytes, d.incarnation]
             for d in map(listed, self._devices)
@@ -196,7 +198,7 @@ class WorkerState:
         session = self._sessions.pop(key, None)
         if session is not None:
             closed = errors.CancelledError(None, None, "the session was closed")
-            None if session.resources is self._state else session.resources.close(closed)
+            session.resources.close(closed)
 
     def close(self) -> None:
         """Drop all sessions."""

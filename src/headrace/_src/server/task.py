@@ -319,8 +319,7 @@ class Task:
                 if others or time.monotonic() > until:
                     reason = "has been restarted" if others else "does not answer"
                     raise errors.AbortedError(None, None, f"{task} {reason}")
-                address = self._addresses.get(task, "")
-                self.report(lambda each=do.Connect(task, address): [each])
+                self.report(partial(self._connect, do.Connect(task, self._addresses[task])))
                 time.sleep(0.005)
 
     def _fenced(self, each: do.Stop) -> list[Any]:
