@@ -9,30 +9,49 @@ flow primitives has no levels, because its loops cross devices in each iteration
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from headrace._src.core.errors import InternalError
 from headrace._src.graph.dataflow import Dataflow, Node
 from headrace._src.ops.base.stages import keeps_stages
 from headrace._src.ops.base.transfers import is_recv, is_send, key_of
 
-__all__ = ["NO_STAGE", "levels", "verify_stages"]
+__all__ = ["NO_STAGE", "earliest_first", "levels", "verify_stages"]
 
 NO_STAGE = -1
 
 
-def levels(flow: Dataflow) -> dict[Node, int]:
-    """Return the level of each node of a whole step; nothing for one with primitives."""
+def levels(flow: Dataflow, place: Callable[[str], str] = str) -> dict[Node, int]:
+    """Return the level of each node of a whole step; nothing for one with primitives. `place`: of a
+    device; only what goes from one place to another crosses.
+    """
     if flow.steers:
         return {}
     found: dict[Node, int] = {}
     for node in flow.nodes:
-        level = 0
+        level, here = 0, place(node.device)
         for before in (*(v.producer for v in node.inputs), *node.controls):
             if isinstance(before, Node) and before.constant is None:
-                level = max(level, found[before] + (before.device != node.device))
+                level = max(level, found[before] + (place(before.device) != here))
         found[node] = level
     return found
+
+
+def earliest_first(flow: Dataflow) -> Dataflow:
+    """Sort the nodes of a step of several tasks by their levels. Later passes order accesses to
+    state by the nodes' order, where the client has not: so none waits for another task that need
+    not. TensorFlow leaves that order open.
+    """
+    tasks = {_task(device) for device in flow.devices}
+    if len(tasks) < 2 or flow.steers:
+        return flow
+    level = levels(flow, _task)
+    return replace(flow, nodes=tuple(sorted(flow.nodes, key=level.__getitem__)))
+
+
+def _task(device: str) -> str:
+    return device.partition("/device:")[0]
 
 
 def verify_stages(flows: Iterable[Dataflow]) -> None:

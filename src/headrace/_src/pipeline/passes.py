@@ -40,6 +40,7 @@ from headrace._src.optimize.specialise import specialise
 from headrace._src.optimize.states import verify_order
 from headrace._src.partition.compress import compress_transfers
 from headrace._src.partition.cut import cut
+from headrace._src.partition.stages import earliest_first
 from headrace._src.partition.transfers import add_transfers, settle_devices, verify_transfers
 from headrace._src.partition.verify import verify_partitions, verify_programs
 from headrace._src.pipeline.clusters import cluster, recompute, rewrite, separate_lists
@@ -147,6 +148,8 @@ PASSES: list[PipelinePass] = [
         verify_transfers,
         "by itself",
     ),
+    # Tasks must not wait for each other because of the order of effects, where that is open.
+    PipelinePass("transfer", "sort", lambda f, o: earliest_first(f), verify_transfers, "by itself"),
     # Reads of variables become explicit; so do shapes, constants and the order of effects.
     PipelinePass("read", "read", lambda f, o: read_variables(f), verify_reads),
     PipelinePass("optimise", "specialise", lambda s, o: specialise(*s), verify_order),
@@ -195,11 +198,15 @@ def prepare(
     targets: Sequence[Operation],
     feeds: Sequence[Tensor],
     options: Options,
+    report: bool = True,
 ) -> Dataflow:
-    """Return the operations that a step needs, on their devices."""
+    """Return the operations that a step needs, on their devices. `report`: whether to warn of
+    accesses to variables that nothing orders.
+    """
     request = Request(tuple(fetches), tuple(targets), tuple(feeds))
     step = run_stage("prepare", request, options)
-    report_races(find_races(step))
+    if report:
+        report_races(find_races(step))
     return step
 
 

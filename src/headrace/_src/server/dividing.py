@@ -98,6 +98,7 @@ class MirroredGraph:
                 [self._graph.get_operation_by_name(name) for name in request.targets],
                 [self._graph.get_tensor_by_name(name) for name in request.feeds],
                 options,
+                report=False,  # the tasks decide which access comes first
             )
             self._placement.pin(step)
             self._steps[request.number] = step
