@@ -105,6 +105,11 @@ class Loop:
             self._signal()
         return timer
 
+    @staticmethod
+    def now() -> float:
+        """The time of the loop's timers, in seconds."""
+        return time.monotonic()
+
     def add(
         self,
         connection: Connection,
