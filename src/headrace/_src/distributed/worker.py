@@ -80,10 +80,10 @@ class Worker:
         handle = _HANDLERS.get(type(message))
         return [] if handle is None else handle(self, peer, message)
 
-    def lost(self, peer: Peer) -> Instructions:
+    def lost(self, peer: Peer, why: str = "is gone") -> Instructions:
         """The connection to a process has ended, or it gives no sign of life."""
         found: Instructions = []
-        gone = errors.UnavailableError(None, None, f"{peer.name} is gone: its connection has ended")
+        gone = errors.UnavailableError(None, None, f"{peer.name} {why}")
         for session in [s for s in self._sessions.values() if s.key[0] == peer]:
             session.waiting.clear()
             found += self._cancel_all(session, gone)

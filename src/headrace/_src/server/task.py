@@ -15,9 +15,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
+from headrace._src.compile.native.heartbeat import responder
 from headrace._src.core import errors
 from headrace._src.core.proto import ConfigProto
 from headrace._src.devices import workers
@@ -32,7 +33,8 @@ from headrace._src.server.running import Running, WorkerState
 from headrace._src.session import configuration
 from headrace._src.transport.connect import Connection, connect, listen
 from headrace._src.transport.frame import Frame
-from headrace._src.transport.handshake import Hello
+from headrace._src.transport.handshake import Hello, Service
+from headrace._src.transport.heartbeat import Heartbeat, Responder
 from headrace._src.transport.keys import configured_key
 from headrace._src.transport.link import Link
 from headrace._src.transport.loop import Loop
@@ -75,6 +77,8 @@ class Task:
         self._graphs: dict[int, MirroredGraph] = {}  # of sessions
         self._configs: dict[int, bytes] = {}
         self._links: dict[Peer, list[Link]] = {}
+        self._beats: dict[Peer, Heartbeat] = {}
+        self._silent: dict[Peer, str] = {}  # why processes are given up that are still connected
         self._connecting: set[str] = set()
         self._clean: set[Peer] = set()  # peers that have said goodbye
         self._masters: set[Peer] = set()  # other tasks that have opened sessions here
@@ -191,9 +195,13 @@ class Task:
     def _linked(self, connection: Connection) -> None:
         """In the loop: a process has connected, or this one has connected to it."""
         hello = connection.peer
-        name = task_name(hello.job, hello.task) if hello.role == "task" else hello.job
+        peer = _peer_of(hello)
+        name = peer.name
+        if connection.service is Service.HEARTBEATS:
+            self._watch(peer, connection)
+            return
         link = self._loop.add(connection, self._frame, self._unlinked)
-        peer = link.context = Peer(name, hello.incarnation)
+        link.context = peer
         newer = [p for p in self._links if p.name == name and p.incarnation > peer.incarnation]
         if newer:
             _post(link, say.Fenced(0, f"{name} has been replaced"))
@@ -216,11 +224,29 @@ class Task:
         links.remove(link)
         if not links:
             del self._links[peer]
-            self._lost(peer)
+            beats = self._beats.pop(peer, None)
+            if beats is not None:
+                beats.stop()
+            why = self._silent.pop(peer, "is gone: its connection has ended")
+            self._perform(self._worker.lost(peer, why))
+            self._perform(self._master.lost(peer, time.monotonic(), why))
 
-    def _lost(self, peer: Peer) -> None:
-        self._perform(self._worker.lost(peer))
-        self._perform(self._master.lost(peer, time.monotonic()))
+    def _watch(self, peer: Peer, connection: Connection) -> None:
+        """In the loop: exchange heartbeats with a process, on a connection of their own."""
+        if peer in self._beats:
+            connection.socket.close()
+            return
+        self._beats[peer] = Heartbeat(connection, _responder(), self._loop, self._is_silent)
+
+    def _is_silent(self, hello: Hello, reason: str) -> None:
+        """In the loop: a process does not answer heartbeats: give it up."""
+        peer = _peer_of(hello)
+        self._beats.pop(peer, None)
+        self._silent[peer] = f"is gone: {reason}"
+        for link in list(self._links.get(peer, ())):
+            link.close()
+        if peer not in self._links:
+            self._silent.pop(peer, None)
 
     def report(self, event: Callable[[], list[Any]]) -> None:
         """Let the loop call `event` and follow its instructions. Any thread may call this."""
@@ -305,6 +331,9 @@ class Task:
                 time.sleep(_PATIENCE)
                 continue
             self._loop.call_soon(partial(self._linked, found))
+            with contextlib.suppress(OSError, errors.OpError):  # the other connection ends, too
+                beats = connect(address, self._hello, self._key, _PATIENCE, Service.HEARTBEATS)
+                self._loop.call_soon(partial(self._linked, beats))
             return
 
     def ensure_links(self, tasks: dict[str, int]) -> None:
@@ -415,6 +444,18 @@ class Task:
 
         workers.start(divide)
         return []
+
+
+def _peer_of(hello: Hello) -> Peer:
+    """Return the process that a Hello describes."""
+    name = task_name(hello.job, hello.task) if hello.role == "task" else hello.job
+    return Peer(name, hello.incarnation)
+
+
+@cache
+def _responder() -> Responder:
+    """Return what answers the heartbeats of other processes."""
+    return Responder(responder())
 
 
 def _post(link: Link, message: Any) -> None:
