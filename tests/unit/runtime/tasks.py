@@ -119,6 +119,19 @@ class Cluster:
         """Let one thing happen: pump a step or deliver a tensor; return whether anything could."""
         return self.host.pump_one() or self.deliver()
 
+    def random_event(self, rng):
+        """Let one thing happen, any of those that could; return whether anything could."""
+        scheduled = self.host.scheduled
+        if not scheduled and not self.in_flight:
+            return False
+        chosen = int(rng.integers(len(scheduled) + len(self.in_flight)))
+        if chosen < len(scheduled):
+            scheduled.pop(chosen).pump()
+        else:
+            self.in_flight.insert(0, self.in_flight.pop(chosen - len(scheduled)))
+            self.deliver()
+        return True
+
     def run(self):
         while self.event():
             pass

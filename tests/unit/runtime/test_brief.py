@@ -1,5 +1,7 @@
 """Which steps a server may run in its own thread."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -98,3 +100,14 @@ def test_what_may_be_slow_is_not_brief(which):
     with on(0):
         name, slow = list(several(x))[which]
     assert not found([slow, crossing(slow)], {x: np.float32([1, 2])}), name
+
+
+def test_steps_on_other_devices_than_cpus_are_not_brief():
+    x = tf.placeholder(tf.float32, [2])
+    with on(1):
+        y = x + 1.0
+    with session() as s:
+        program = program_of(s, [x * 2.0, y], {x: np.float32([1, 2])})[0]
+    assert brief(program)
+    devices = tuple(name.replace("CPU", "XLA") for name in program.devices)
+    assert not brief(replace(program, devices=devices))

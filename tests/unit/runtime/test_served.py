@@ -29,10 +29,16 @@ def fresh_graph():
         yield
 
 
+@pytest.fixture
+def threads():
+    """Let a test use threads of the pool."""
+
+
 @pytest.fixture(autouse=True)
-def no_threads(monkeypatch):
-    """No step here has anything for a thread of the pool."""
-    monkeypatch.setattr(workers, "start", lambda call: pytest.fail("a thread was started"))
+def no_threads(request, monkeypatch):
+    """Refuse threads of the pool: nothing in most tests is long or calls Python."""
+    if "threads" not in request.fixturenames:
+        monkeypatch.setattr(workers, "start", lambda call: pytest.fail("a thread was started"))
 
 
 def round_trip(x):
@@ -519,7 +525,7 @@ class Pool:
 
 
 @pytest.mark.parametrize("cancelled", [False, True])
-def test_steps_of_many_threads_end_once(cancelled, monkeypatch):
+def test_steps_of_many_threads_end_once(cancelled):
     x = tf.placeholder(tf.float32, [])
     queue, element = queue_step()
     with on(2):
@@ -530,31 +536,108 @@ def test_steps_of_many_threads_end_once(cancelled, monkeypatch):
     with session() as s:
         program, values = program_of(s, [y], {x: np.float32(0.0)})
         made = executables(s, program, (0,), (1, 2))
-        pool, steps, over = Pool(3), [], threading.Semaphore(0)
-        for _ in range(60):
-            step = Cluster(made, values, 1)
-            for one in step.steps:
-                one._host = pool
-                one.rendezvous._push = _straight(step)
-                one._done = _counting(one._done, over)
-            steps.append(step)
-            for one in step.steps:
-                one.start(values)
-                pool.schedule(one)
+        pool = Pool(3)
+        begun = [concurrent(made, values, 1, pool) for _ in range(60)]
+        steps = [step for step, _ in begun]
         for i in range(30 if cancelled else 60):
             s.run(put, {number: i})
         if cancelled:
             for step in steps:
                 for one in step.steps:
                     one.cancel(STOP, gentle=True)
-        for _ in range(120):
-            assert over.acquire(timeout=60)
+        for _, wait in begun:
+            wait()
         pool.close()
         ended = [float(step.values[0]) for step in steps if step.error is None]
         assert all(step.error in (None, STOP) for step in steps)
         assert len(ended) + s.run(size) == (30 if cancelled else 60)
         assert len(set(ended)) == len(ended)
         assert not s._resources._steps
+
+
+def concurrent(made, values, count, pool):
+    """Return a step whose tasks run in the threads of a pool, and a function that waits for it."""
+    step, over = Cluster(made, values, count), threading.Semaphore(0)
+    for one in step.steps:
+        one._host = pool
+        one.rendezvous._push = _straight(step)
+        one._done = _counting(one._done, over)
+    for one in step.steps:
+        one.start(values)
+        pool.schedule(one)
+
+    def wait():
+        for _ in step.steps:
+            assert over.acquire(timeout=60)
+        return step
+
+    return step, wait
+
+
+def test_a_thread_joins_where_a_task_has_several_devices(threads, monkeypatch):
+    started, start = [], workers.start
+    monkeypatch.setattr(workers, "start", lambda call: (started.append(call), start(call)))
+    x = tf.placeholder(tf.float32, [4, 4])
+    fetches = []
+    for device in (1, 2):
+        with on(device):
+            fetches.append(tf.matmul(x, x) + device)
+    with session() as s:
+        program, values = program_of(s, fetches, {x: np.eye(4, dtype=np.float32)})
+        made = executables(s, program, (1, 2))
+        pool = Pool(2)
+        for _ in range(20):
+            step = concurrent(made, values, 2, pool)[1]()
+            assert step.error is None
+            assert [v.tolist() for v in step.values] == [
+                (np.eye(4) + device).tolist() for device in (1, 2)
+            ]
+        pool.close()
+    assert started
+
+
+def test_python_functions_of_several_tasks_wait_for_each_other(threads):
+    met = threading.Barrier(3)
+    fetches = []
+    for device in range(3):
+        with on(device):
+            fetches.append(tf.py_func(lambda: (met.wait(20), np.float32(1))[1], [], tf.float32))
+    with session() as s:
+        program, values = program_of(s, fetches)
+        made = executables(s, program, (0,), (1, 2))
+        pool = Pool(2)
+        step = concurrent(made, values, 3, pool)[1]()
+        pool.close()
+        assert step.error is None and step.values == [1.0, 1.0, 1.0]
+
+
+def test_a_step_ends_after_its_python_functions(threads):
+    go, ran, begun = threading.Event(), [], threading.Event()
+
+    def slow():
+        begun.set()
+        go.wait(20)
+        ran.append(1)
+        return np.float32(1)
+
+    with on(0):
+        queue = tf.FIFOQueue(1, tf.float32, [])
+        fetches = [tf.py_func(slow, [], tf.float32), queue.dequeue()]
+    with on(1):
+        x = tf.placeholder(tf.float32, [])
+        fetches.append(x + 1.0)
+    with session() as s:
+        program, values = program_of(s, fetches, {x: np.float32(1)})
+        made = executables(s, program, (0,), (1, 2))
+        pool = Pool(2)
+        step, wait = concurrent(made, values, 3, pool)
+        assert begun.wait(20)
+        step.steps[0].cancel(STOP)
+        assert 0 not in step.outcomes
+        go.set()
+        wait()
+        pool.close()
+        assert ran == [1] and step.error is STOP
 
 
 def _straight(step):

@@ -19,7 +19,7 @@ from headrace._src.core.collector import without_collector
 from headrace._src.core.config import settings
 from headrace._src.core.progress import announced
 from headrace._src.devices.blocks import working_memory
-from headrace._src.devices.device import Device, local_devices
+from headrace._src.devices.device import Device, local_devices, within
 from headrace._src.graph.dataflow import Dataflow, Node, map_parts
 from headrace._src.graph.operation import Operation, Tensor
 from headrace._src.graph.program import Program
@@ -286,11 +286,12 @@ def run_stage(stage: str, form: Any, options: Options) -> Any:
     """Run the passes of a stage, each with its verifier."""
     for each in PASSES:
         if each.stage == stage:
-            form = (
-                _deeply(each, form, options)
-                if isinstance(form, Dataflow)
-                else each.run(form, options)
-            )
+            with within(options.devices):  # a server's are not those of the process
+                form = (
+                    _deeply(each, form, options)
+                    if isinstance(form, Dataflow)
+                    else each.run(form, options)
+                )
             if settings().verify:
                 each.verify(form)
             if options.watch is not None:

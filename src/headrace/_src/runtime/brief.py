@@ -1,11 +1,12 @@
 """Tell which steps are brief. In: a PartitionedProgram. Out: whether a server may run it in the
 thread that also reads its sockets, since starting another thread would take longer.
 
-A brief step has few elements and few floating-point operations, all of them known before it runs,
-and nothing in it may be slow for another reason: no loops, no control flow primitives, no Python
-functions, no strings (all ops on files take or give strings), and no effects but on variables and
-on queues and the like. An op without a lowering rule is assumed to take time with the square of its
-elements. An op that takes or changes rows of a table does not count the table.
+A brief step runs on CPUs, has few elements and few floating-point operations, all of them known
+before it runs, and nothing in it may be slow for another reason: no loops, no control flow
+primitives, no Python functions, no strings (all ops on files take or give strings), and no effects
+but on variables and on queues and the like. An op without a lowering rule is assumed to take time
+with the square of its elements. An op that takes or changes rows of a table does not count the
+table.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import prod
 
+from headrace._src.core.device_names import DeviceSpec
 from headrace._src.core.dtypes import resource, string
 from headrace._src.graph.dataflow import Node, Value, ValueType
-from headrace._src.graph.definition import Effect, Kind, RowPart
+from headrace._src.graph.definition import HOST, Effect, Kind, RowPart
 from headrace._src.graph.partition import PartitionedProgram
 from headrace._src.graph.program import Program
 from headrace._src.graph.structured import parts_of
@@ -38,6 +40,8 @@ class _NotBrief(Exception):
 
 def brief(program: PartitionedProgram) -> bool:
     """Return whether a step is small enough to run where nothing may take long."""
+    if any(DeviceSpec.from_string(name).device_type != HOST for name in program.devices):
+        return False  # other devices may compile in their first run
     count = _Count()
     try:
         for part in program.programs:

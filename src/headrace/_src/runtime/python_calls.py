@@ -30,7 +30,7 @@ from headrace._src.graph.program import Instruction, Program
 from headrace._src.graph.structured import parts_of
 from headrace._src.runtime.kernels import NodeContext
 
-__all__ = ["RunElsewhere", "Watched", "calls_python", "with_python_calls"]
+__all__ = ["RunElsewhere", "Watched", "with_python_calls"]
 
 Kernel = Callable[..., Any]
 
@@ -46,7 +46,7 @@ def with_python_calls(
     others_wait: another partition of the step has ops that may block.
     Returns the kernels that the fixed order must watch, by the number of their instruction.
     """
-    calls = [k for k, i in enumerate(program.instructions) if calls_python(i.op)]
+    calls = [k for k, i in enumerate(program.instructions) if _calls_python(i.op)]
     if not calls:
         return {}
     constants = {slot for slot, _ in program.constants}
@@ -61,12 +61,12 @@ def with_python_calls(
     return watched
 
 
-def calls_python(op: Any) -> bool:
+def _calls_python(op: Any) -> bool:
     """Return whether an operation or node calls Python functions, itself or in its parts."""
     if op.definition.calls_python:
         return True
     parts = (part for part in parts_of(op).values() if isinstance(part, Program))
-    return any(calls_python(i.op) for part in parts for i in part.instructions)
+    return any(_calls_python(i.op) for part in parts for i in part.instructions)
 
 
 def _is_constant(instruction: Instruction, constants: set[int]) -> bool:

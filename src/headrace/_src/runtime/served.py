@@ -27,7 +27,6 @@ from headrace._src.graph.partition import PartitionedProgram
 from headrace._src.ops.base.transfers import is_recv
 from headrace._src.runtime.deadlines import Deadline
 from headrace._src.runtime.partitions import PartitionedExecutable, PartitionedStep, _Run
-from headrace._src.runtime.python_calls import calls_python
 from headrace._src.runtime.step import Observer
 
 __all__ = ["Host", "ServedStep", "takes_elements"]
@@ -118,8 +117,8 @@ class ServedStep(PartitionedStep):
         elements to wait for, ends well instead.
 
         gentle: the other tasks of the step are told, too, and if one of them fails, this one is
-        aborted. So this one stops only where it can withdraw an operation that is blocked, or where
-        it could run for ever; tensors of other tasks are waited for.
+        aborted. So this one stops only where it can withdraw an operation that is blocked, and in
+        loops; tensors of other tasks are waited for.
         """
         with self._lock:
             if self._ended:
@@ -237,7 +236,6 @@ def takes_elements(program: PartitionedProgram) -> bool:
 
 
 def _may_last(program: PartitionedProgram) -> bool:
-    """Return whether a step may run for ever: it has loops, or calls functions of the program."""
+    """Return whether a step may run for ever and can be stopped: it has loops."""
     steers = any(i.op.definition.flow is not None for i in program.instructions)
-    loops = any(part.has_loops for part in program.programs)
-    return steers or loops or any(calls_python(i.op) for i in program.instructions)
+    return steers or any(part.has_loops for part in program.programs)
