@@ -131,7 +131,7 @@ RECV = UniversalDefinition(
     doc="Receive a tensor from another device.",
 )
 # In a step with control flow primitives, a tensor may be dead.
-_ROLES = {SEND: Flow.SEND, SEND_CONTROL: Flow.SEND, RECV: Flow.RECV}
+_ROLES: dict[Definition, Flow] = {SEND: Flow.SEND, SEND_CONTROL: Flow.SEND, RECV: Flow.RECV}
 register_internal(TRANSFER, *_ROLES)
 
 
