@@ -63,7 +63,12 @@ class PartitionedExecutable:
         self.resources = resources
         waiting = [_blocks(part.instructions) for part in program.programs]
         self.parts = [
-            Executable(part, resources, guard=guard, others_wait=sum(waiting) > waits)
+            Executable(
+                part,
+                resources,
+                guard=guard,
+                others_wait=sum(waiting) > waits or _awaits(part.instructions),
+            )
             for part, waits in zip(program.programs, waiting, strict=True)
         ]
         self._lines = None if any(map(_counts, self.parts)) else list(map(_Line, self.parts))
@@ -99,12 +104,19 @@ def _counts(executable: Executable) -> bool:
     """Return whether a partition must count dependencies."""
     instructions = executable.program.instructions
     steers = any(i.op.definition.flow is not None for i in instructions)
-    return executable.watches or steers or _blocks(instructions)
+    return executable.watches or steers or _blocks(instructions) or _awaits(instructions)
 
 
 def _blocks(instructions: Sequence[Instruction]) -> bool:
     """Return whether some instruction may block on something else than another partition."""
     return any(i.op.definition.may_wait and i.op.definition is not RECV for i in instructions)
+
+
+def _awaits(instructions: Sequence[Instruction]) -> bool:
+    """Return whether something that is received comes after an op of another partition, maybe of
+    another process, that may block.
+    """
+    return any(is_recv(i.op) and i.op._attrs["awaits"] for i in instructions)
 
 
 class PartitionedStep:

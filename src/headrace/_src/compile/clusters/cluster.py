@@ -154,7 +154,8 @@ def _read_for_others(nodes: list[Node], can: Mapping[Node, bool]) -> list[Node]:
 class _Dependencies:
     """The dependencies between nodes. `_awaited`: the blocking ops that a node comes after, as
     bits; nodes with different bits must not share a region. In a partition that is compiled by
-    itself, Recvs are not among them: the nodes of a region have one stage (see ops.base.stages).
+    itself, Recvs are not among them, but what these wait for on other devices is: the nodes of a
+    region have one stage instead (see ops.base.stages).
     """
 
     def __init__(self, nodes: list[Node]) -> None:
@@ -166,6 +167,7 @@ class _Dependencies:
         self._followers: dict[Node, list[Node]] = {n: [] for n in nodes}
         self._awaited: dict[Node, int] = {}
         bits: dict[Node, int] = {}
+        elsewhere: dict[int, int] = {}  # of blocking ops that come before Recvs
         staged = has_stages(nodes)
         for node in nodes:
             before = {v.producer for v in node.inputs if v.producer in inside}
@@ -175,8 +177,12 @@ class _Dependencies:
             for b in before:
                 self._awaited[node] |= self._awaited[b] | bits.get(b, 0)  # type: ignore[index]
                 self._followers[b].append(node)  # type: ignore[index]
-            if node.definition.may_wait and not (staged and is_recv(node)):
-                bits[node] = 1 << len(bits)
+            if staged and is_recv(node):
+                for number in node.attrs["awaits"]:
+                    free = 1 << (len(bits) + len(elsewhere))
+                    self._awaited[node] |= elsewhere.setdefault(number, free)
+            elif node.definition.may_wait:
+                bits[node] = 1 << (len(bits) + len(elsewhere))
         self._stages = region_stages(nodes, _is_heavy) if staged else {}
         self._arrivals = arrivals(nodes) if staged else {}
 
