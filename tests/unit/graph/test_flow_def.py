@@ -305,3 +305,13 @@ def test_damaged_messages_never_crash(stage):
         except InvalidArgumentError:
             outcomes["refused"] += 1
     assert min(outcomes.values()) > 20
+
+
+def test_constants_that_are_too_large_are_refused():
+    _, flow = steps([tf.constant(np.zeros(2, np.float32))])
+    large = np.broadcast_to(np.float32(0), (1 << 29,))
+    (constant,) = flow.nodes
+    types = (replace(constant.types[0], sizes=large.shape),)
+    constant = replace(constant, constant=(large,), types=types)
+    with pytest.raises(InvalidArgumentError, match="use variables instead"):
+        encode_flow(Dataflow((constant,), (), constant.outputs, ()))

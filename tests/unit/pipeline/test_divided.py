@@ -134,8 +134,8 @@ def test_tasks_compute_the_step(compiled, as_is):
     a = np.tanh(values[0])
     b = a + values[1]
     d = np.sum(b * b) + 3
-    for a, b in zip(found, [b, d, a, b * b, d], strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-6)
+    for value, expected in zip(found, [b, d, a, b * b, d], strict=True):
+        np.testing.assert_allclose(value, expected, rtol=1e-6)
 
 
 def test_a_step_on_one_device_is_one_partition():
