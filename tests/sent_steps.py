@@ -12,7 +12,7 @@ from headrace._src.ops.base.transfers import is_recv, is_send, key_of
 from headrace._src.partition.shares import shares
 from headrace._src.partition.stages import verify_stages
 from headrace._src.pipeline import divide, divided, finish_partitions
-from headrace._src.pipeline.schedule import schedule
+from headrace._src.pipeline.schedule import schedule_flow
 from headrace._src.session import specialisations
 
 
@@ -73,7 +73,7 @@ def partitions_are_sent():
         seen.append(made)
         finished = []
         with mock.patch.object(
-            divided, "schedule", lambda flow: finished.append(flow) or schedule(flow)
+            divided, "schedule_flow", lambda flow: finished.append(flow) or schedule_flow(flow)
         ):
             found = [
                 finish_partitions([(p.device, sent(p.flow))], options, compiled, as_is)

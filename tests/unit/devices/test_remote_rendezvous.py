@@ -7,7 +7,6 @@ import pytest
 from headrace._src.core.errors import AbortedError, InternalError
 from headrace._src.devices.pending import Pending
 from headrace._src.devices.rendezvous import Key, RemoteRendezvous
-from headrace._src.devices.rendezvous_table import RendezvousTable
 from headrace._src.graph.control_roles import DEAD
 
 HERE, THERE = (f"/job:worker/replica:0/task:{i}/device:CPU:0" for i in range(2))
@@ -136,92 +135,3 @@ def test_an_offer_to_a_receiver_that_was_cancelled_is_not_taken():
     step.recv(key()).cancel(ABORTED)
     step.offer(key(), lambda: pytest.fail("it was asked for"))
     assert not step._offers
-
-
-# -- The steps of a task ---------------------------------------------------------------------------
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self):
-        return self.now
-
-
-def table(**limits):
-    clock = Clock()
-    made = []
-
-    def make(step):
-        made.append(step)
-        return rendezvous()[0]
-
-    return RendezvousTable(make, clock=clock, **limits), clock, made
-
-
-def test_a_step_has_one_rendezvous_from_its_first_mention_to_its_end():
-    steps, _, made = table()
-    early = steps.mention(1)
-    early.arrive(key(), 5)
-    assert steps.mention(1) is early and steps.early() == [1] and steps.running() == []
-    assert steps.start(1) is early and steps.mention(1) is early
-    assert early.recv(key()) == 5
-    assert steps.start(2) is steps.mention(2)
-    assert made == [1, 2] and steps.running() == [1, 2] and steps.early() == []
-    waiting = early.recv(key(tensor="y:0"))
-    steps.end(1)
-    with pytest.raises(AbortedError, match="has ended"):
-        waiting.result()
-    assert steps.mention(1) is None and steps.running() == [2]
-
-
-def test_a_step_starts_once_and_not_after_its_end():
-    steps, _, _ = table()
-    steps.start(1)
-    with pytest.raises(AbortedError, match="is running"):
-        steps.start(1)
-    steps.end(2, ABORTED)  # it was aborted elsewhere before it came here
-    with pytest.raises(AbortedError, match="has ended"):
-        steps.start(2)
-    waiting = steps.mention(3).recv(key())
-    steps.end(3, ABORTED)
-    with pytest.raises(AbortedError, match="the step is over"):
-        waiting.result()
-
-
-def test_steps_that_never_start_are_dropped_by_age():
-    steps, clock, _ = table(patience=10.0)
-    first = steps.mention(1)
-    first.arrive(key(), 1)
-    clock.now = 8.0
-    steps.mention(2)
-    steps.mention(1)  # another tensor does not make it younger
-    clock.now = 11.0
-    assert steps.expire() == [1]
-    assert not first.in_transit() and steps.mention(1) is None
-    steps.start(2)
-    clock.now = 100.0
-    assert steps.expire() == [] and steps.running() == [2]
-    early = steps.mention(3)
-    clock.now = 200.0
-    steps.mention(4)
-    assert steps.early() == [4] and not early.arrive(key(), 1)
-
-
-def test_the_number_of_steps_that_have_not_started_is_limited():
-    steps, _, _ = table(most_early=3)
-    found = [steps.mention(i) for i in range(5)]
-    assert steps.early() == [2, 3, 4]
-    assert not found[0].arrive(key(), 1) and found[2].arrive(key(), 1)
-    for i in range(10, 20):
-        steps.start(i)
-    assert steps.early() == [2, 3, 4] and len(steps.running()) == 10
-
-
-def test_the_memory_of_ended_steps_is_limited():
-    steps, _, _ = table(remembered=100)
-    for i in range(1000):
-        steps.start(i)
-        steps.end(i)
-    assert len(steps._ended) == 100
-    assert steps.mention(999) is None and steps.mention(950) is None

@@ -131,8 +131,7 @@ class _Decoding:
 
     def _feed(self, node_def: proto.NodeDef) -> None:
         notes = _Notes(node_def)
-        (dtype,) = notes.dtypes("outputs") or ()
-        (type,) = notes.types("types", [dtype])
+        (type,) = notes.types("types", notes.dtypes("outputs") or ())
         index = notes.get("index", int, 0)
         if index < 0:
             raise ValueError(f"it is output {index}")
@@ -255,8 +254,10 @@ class _Decoding:
         return attrs
 
     def _part(self, attribute: proto.AttrValue) -> Dataflow:
-        graph_def = proto.GraphDef()
-        graph_def.ParseFromString(attribute.s)
+        try:
+            graph_def = proto.GraphDef.FromString(attribute.s)
+        except proto.DecodeError as error:
+            raise ValueError(f"a part is not a GraphDef: {error}") from error
         return _Decoding(self._library, self._labelled, self._depth + 1).flow(graph_def)
 
     def _origin(self, node: Node, notes: _Notes) -> Origin | None:
@@ -266,7 +267,9 @@ class _Decoding:
         op_type = notes.get("made_of", str, node.type)
         graph = self._graph(notes.get("label", str, ""))
         own = op_type == node.type
-        origin = Origin(name, op_type, graph, node.definition if own else None)
+        definition = node.definition if own else self._library.definition_of(op_type)
+        origin = Origin(name, op_type, graph, definition)
+        origin._inputs = node.inputs if own else ()
         listed = notes.dtypes("outputs")
         types = node.types if listed is None else notes.types("sizes", listed)
         origin._outputs = tuple(
@@ -281,6 +284,7 @@ class _Decoding:
         if label not in self._labelled:
             made = self._labelled[label] = FunctionGraph(None)
             made._functions = self._library._functions
+            made._py_functions = self._library._py_functions
             made.label = label
         return self._labelled[label]
 
@@ -330,7 +334,7 @@ def _constant(node_def: proto.NodeDef, attrs: dict[str, Any]) -> tuple[np.ndarra
     key = f"{MARK}constant"
     if key not in node_def.attr:
         return None
-    found = from_proto(node_def.attr[key])
+    found: Any = from_proto(node_def.attr[key])
     if found is True:
         found = (attrs.get("value"),)
     if not isinstance(found, tuple) or not all(isinstance(v, np.ndarray) for v in found):

@@ -35,7 +35,7 @@ import numpy as np
 
 from headrace._src.core import proto
 from headrace._src.core.dtypes import as_dtype
-from headrace._src.core.errors import InternalError, NotFoundError
+from headrace._src.core.errors import InternalError, InvalidArgumentError, NotFoundError
 from headrace._src.core.tensor_proto import to_proto
 from headrace._src.core.versions_and_text import GRAPH_DEF_VERSION
 from headrace._src.graph.attributes import FunctionName, guess_kind, set_proto
@@ -55,11 +55,17 @@ from headrace._src.graph.structured import parts_of
 
 __all__ = ["decode_flow", "encode_flow", "functions_of"]
 
+_MOST_BYTES = (1 << 31) - (1 << 24)  # protobuf's limit for a message, less the nodes
+
 
 def encode_flow(flow: Dataflow) -> proto.GraphDef:
-    """Return a step as a GraphDef; InternalError if it has compiled clusters, which only this
-    process can run.
+    """Return a step as a GraphDef. InternalError if it has compiled clusters, which only this
+    process can run; InvalidArgumentError if its constants are too large.
     """
+    size = sum(v.nbytes for n in _all_nodes(flow) for v in n.constant or ())
+    if size > _MOST_BYTES:
+        message = f"a step has {size} bytes of constants, and a GraphDef holds {_MOST_BYTES}"
+        raise InvalidArgumentError(None, None, f"{message}: use variables instead")
     result = _Encoding(flow).run()
     for function in functions_of(flow).values():
         result.library.function.append(function.to_proto())

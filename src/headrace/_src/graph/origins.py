@@ -61,13 +61,13 @@ class OriginTensor:
 class Origin:
     """Stands for an operation of the client.
 
-    graph: has the functions that it may call, and the label of the function that it is in.
-    definition: None if it is not that of the node that came from it.
+    _inputs: those of the node that came from it, if it is of the same type. graph: has the
+    functions that it may call, and the label of the function that it is in.
+    definition: None where only a tensor of it is named.
     """
 
-    __slots__ = ("_outputs", "definition", "graph", "name", "type")
+    __slots__ = ("_inputs", "_outputs", "definition", "graph", "name", "type")
 
-    _inputs: tuple[Any, ...] = ()
     _control_inputs: tuple[Any, ...] = ()
     _device = device = ""
     _original_op = None
@@ -78,6 +78,7 @@ class Origin:
         self.type = type
         self.graph = graph
         self.definition = definition
+        self._inputs: tuple[Any, ...] = ()
         self._outputs: tuple[OriginTensor, ...] = ()
 
     @property

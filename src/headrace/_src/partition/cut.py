@@ -20,7 +20,7 @@ from headrace._src.graph.definition import Definition
 from headrace._src.graph.partition import Edge, Partition, Partitions
 from headrace._src.ops.base.transfers import RECV, SEND, SEND_CONTROL, for_flow, is_transfer
 from headrace._src.partition.control_loops import Looped, add_control_loops
-from headrace._src.partition.stages import NO_STAGE, levels
+from headrace._src.partition.stages import NO_STAGE, awaited, levels
 from headrace._src.partition.transfers import settle_devices
 
 __all__ = ["cut"]
@@ -67,6 +67,7 @@ class _Cut:
         self._flow = flow = looped.flow
         self._incarnations = incarnations
         self._levels = levels(flow)
+        self._awaited = awaited(flow)
         self._triggers = looped.triggers
         self._positions: dict[Node, int] = {}
         self._halves = {device: _Half(device, self._positions) for device in flow.devices}
@@ -218,6 +219,7 @@ class _Cut:
             "tensor_type": move.attrs["T"],
             **self._edge(move, source.device, half.device),
             "stage": self._stage(move),
+            "awaits": self._awaits(move),
         }
         controls = self._controls(waits, half)
         recv = self._node(RECV, f"{move.name}/recv", attrs, (), controls, move.types, move, half)
@@ -244,7 +246,12 @@ class _Cut:
         if key not in self._received:
             name = f"{control.name}/signal_{half.device.rsplit(':', 1)[-1]}/recv"
             edge = self._edge(control, control.device, half.device, "^")
-            attrs = {"tensor_type": float32, **edge, "stage": self._stage(control, 1)}
+            attrs = {
+                "tensor_type": float32,
+                **edge,
+                "stage": self._stage(control, 1),
+                "awaits": self._awaits(control),
+            }
             trigger = self._triggers.get(key)
             after = () if trigger is None else (half.nodes[trigger],)
             recv = self._node(RECV, name, attrs, (), after, (_EMPTY,), control, half)
@@ -268,6 +275,9 @@ class _Cut:
 
     def _stage(self, node: Any, crossings: int = 0) -> int:
         return self._levels[node] + crossings if self._levels else NO_STAGE
+
+    def _awaits(self, node: Node) -> tuple[int, ...]:
+        return tuple(sorted(self._awaited.get(node, ())))
 
     def _node(
         self,

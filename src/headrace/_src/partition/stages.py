@@ -5,6 +5,9 @@ The level of a node is the greatest number of crossings between devices on a pat
 the level of the node that makes its value as its `stage`, a Recv that of its TRANSFER, which is
 greater. ops.base.stages says what follows for the regions of each partition. A step with control
 flow primitives has no levels, because its loops cross devices in each iteration.
+
+Stages say nothing of queues: an op that blocks may wait for what another partition enqueues. So a
+Recv also lists the blocking ops that come before it (`awaits`), on any device.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from headrace._src.graph.dataflow import Dataflow, Node
 from headrace._src.ops.base.stages import keeps_stages
 from headrace._src.ops.base.transfers import is_recv, is_send, key_of
 
-__all__ = ["NO_STAGE", "earliest_first", "levels", "verify_stages"]
+__all__ = ["NO_STAGE", "awaited", "earliest_first", "levels", "verify_stages"]
 
 NO_STAGE = -1
 
@@ -52,6 +55,22 @@ def earliest_first(flow: Dataflow) -> Dataflow:
 
 def _task(device: str) -> str:
     return device.partition("/device:")[0]
+
+
+def awaited(flow: Dataflow) -> dict[Node, frozenset[int]]:
+    """Return the numbers of the blocking ops that each node of a whole step comes after, or is;
+    nothing if there are none, or if the step has primitives.
+    """
+    blocking = [n for n in flow.nodes if n.definition.may_wait and n.constant is None]
+    if flow.steers or not blocking:
+        return {}
+    own = {node: frozenset({i}) for i, node in enumerate(blocking)}
+    found: dict[Node, frozenset[int]] = {}
+    for node in flow.nodes:
+        before = dict.fromkeys(v.producer for v in node.inputs) | dict.fromkeys(node.controls)
+        known = [found[b] for b in before if isinstance(b, Node) and b.constant is None]
+        found[node] = own.get(node, frozenset()).union(*known)
+    return found
 
 
 def verify_stages(flows: Iterable[Dataflow]) -> None:

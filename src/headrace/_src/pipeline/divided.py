@@ -32,7 +32,7 @@ from headrace._src.partition.cut import cut
 from headrace._src.partition.shares import feeds_of
 from headrace._src.partition.verify import verify_partitions, verify_programs
 from headrace._src.pipeline.passes import Options, incarnations, run_stage, with_transfers
-from headrace._src.pipeline.schedule import schedule
+from headrace._src.pipeline.schedule import schedule_flow
 
 __all__ = ["divide", "finish_partitions"]
 
@@ -89,7 +89,7 @@ def finish_partitions(
     position = {feed.value.name: i for i, feed in enumerate(feeds)}
     sources = ((i, k) for i, part in enumerate(made) for k in range(len(part.flow.fetches)))
     edges = tuple(edge for part in made for edge in _edges(part.flow))
-    programs = [schedule(part.flow) for part in made]
+    programs = [schedule_flow(part.flow) for part in made]
     program = PartitionedProgram(
         tuple(part.device for part in made),
         tuple(replace(p, specialised=not as_is) for p in programs),

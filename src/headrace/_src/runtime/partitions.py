@@ -78,7 +78,12 @@ class PartitionedExecutable:
         programs = self.program.programs
         waiting = [_blocks(part.instructions) for part in programs]
         return [
-            Executable(part, self.resources, guard=self._guard, others_wait=sum(waiting) > waits)
+            Executable(
+                part,
+                self.resources,
+                guard=self._guard,
+                others_wait=sum(waiting) > waits or _awaits(part.instructions),
+            )
             for part, waits in zip(programs, waiting, strict=True)
         ]
 
@@ -120,12 +125,19 @@ def _counts(executable: Executable) -> bool:
     """Return whether a partition must count dependencies."""
     instructions = executable.program.instructions
     steers = any(i.op.definition.flow is not None for i in instructions)
-    return executable.watches or steers or _blocks(instructions)
+    return executable.watches or steers or _blocks(instructions) or _awaits(instructions)
 
 
 def _blocks(instructions: Sequence[Instruction]) -> bool:
     """Return whether some instruction may block on something else than another partition."""
     return any(i.op.definition.may_wait and i.op.definition is not RECV for i in instructions)
+
+
+def _awaits(instructions: Sequence[Instruction]) -> bool:
+    """Return whether something that is received comes after an op of another partition, maybe of
+    another process, that may block.
+    """
+    return any(is_recv(i.op) and i.op._attrs["awaits"] for i in instructions)
 
 
 class PartitionedStep:

@@ -192,7 +192,8 @@ def _read_for_others(nodes: list[Node], can: Mapping[Node, bool]) -> list[Node]:
 class _Dependencies:
     """The dependencies between nodes. `_awaited`: the blocking ops that a node comes after, as
     bits; nodes with different bits must not share a region. In a partition that is compiled by
-    itself, Recvs are not among them: the nodes of a region have one stage (see ops.base.stages).
+    itself, Recvs are not among them, but what these wait for on other devices is: the nodes of a
+    region have one stage instead (see ops.base.stages).
     """
 
     def __init__(self, nodes: list[Node]) -> None:
@@ -204,6 +205,7 @@ class _Dependencies:
         self._followers: dict[Node, list[Node]] = {n: [] for n in nodes}
         self._awaited: dict[Node, int] = {}
         needs: dict[Node, dict[Any, None]] = {}
+        elsewhere: dict[int, int] = {}  # of blocking ops that come before Recvs
         staged = has_stages(nodes)
         for node in nodes:
             sources = (*(v.producer for v in node.inputs), *node.controls)
@@ -218,8 +220,12 @@ class _Dependencies:
             self._awaited[node] = 0
             for b in needs[node]:
                 self._awaited[node] |= self._awaited[b] | bits.get(b, 0)
-            if node.definition.may_wait and not (staged and is_recv(node)):
-                bits[node] = 1 << len(bits)
+            if staged and is_recv(node):
+                for number in node.attrs["awaits"]:
+                    free = 1 << (len(bits) + len(elsewhere))
+                    self._awaited[node] |= elsewhere.setdefault(number, free)
+            elif node.definition.may_wait:
+                bits[node] = 1 << (len(bits) + len(elsewhere))
         self._stages = region_stages(nodes, _is_heavy) if staged else {}
         self._arrivals = arrivals(nodes) if staged else {}
 

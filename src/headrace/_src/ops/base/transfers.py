@@ -5,9 +5,9 @@ one piece. When the step is cut into partitions, each TRANSFER becomes a SEND on
 and a RECV on its own, which meet in the step's rendezvous.
 
 SEND and RECV have TensorFlow's names and attributes, and a `stage` (see ops.base.stages; -1: none).
-A control edge is a SEND_CONTROL and a RECV of
-an empty tensor. In a step with control flow primitives, a tensor may be dead, and each iteration of
-a loop sends its own (`for_flow`).
+A RECV lists the blocking ops of the whole step that come before it (`awaits`). A control edge is a
+SEND_CONTROL and a RECV of an empty tensor. In a step with control flow primitives, a tensor may be
+dead, and each iteration of a loop sends its own (`for_flow`).
 """
 
 from __future__ import annotations
@@ -122,7 +122,9 @@ SEND_CONTROL = UniversalDefinition(
     doc="Send an empty tensor to another device, where a node waits for this device.",
 )
 RECV = UniversalDefinition(
-    schema=Schema("_Recv", "-> tensor: tensor_type", f"tensor_type: type; {_EDGE}"),
+    schema=Schema(
+        "_Recv", "-> tensor: tensor_type", f"tensor_type: type; {_EDGE}; awaits: list(int) = []"
+    ),
     infer=lambda c: TensorShape.of(None),
     kernel=_recv,
     gradient=NOT_DIFFERENTIABLE,
@@ -130,7 +132,7 @@ RECV = UniversalDefinition(
     doc="Receive a tensor from another device.",
 )
 # In a step with control flow primitives, a tensor may be dead.
-_ROLES = {SEND: Flow.SEND, SEND_CONTROL: Flow.SEND, RECV: Flow.RECV}
+_ROLES: dict[Definition, Flow] = {SEND: Flow.SEND, SEND_CONTROL: Flow.SEND, RECV: Flow.RECV}
 register_internal(TRANSFER, *_ROLES)
 
 
