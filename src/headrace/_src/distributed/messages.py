@@ -9,6 +9,7 @@ An answer has the number of its request. Numbers of steps are unique in a cluste
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator
 from struct import Struct
@@ -54,6 +55,8 @@ __all__ = [
 ]
 
 Tensors = tuple[Any, ...]
+
+_ALL = (1 << 64) - 1
 
 
 class Goodbye(NamedTuple):
@@ -384,21 +387,26 @@ def _from_json(form: type[Any], number: int, values: Any, tensors: Tensors) -> A
 
 def _check(form: type[Any], name: str, value: Any) -> None:
     """Raise Malformed if a field has another type than declared."""
-    hint = _HINTS[form][name]
-    wanted: Any = getattr(hint, "__origin__", hint)
-    good: Any = isinstance(value, wanted) and not (wanted is int and isinstance(value, bool))
-    if good and hint == list[str]:
-        good = all(isinstance(each, str) for each in value)
-    elif good and hint == dict[str, int]:
-        good = all(isinstance(each, int) for each in value.values())
+    hint: Any = _HINTS[form][name]
+    wanted = getattr(hint, "__origin__", hint)
+    inner: Any = ()
+    if hint == list[str]:
+        inner = str, value
+    elif hint == dict[str, int] and isinstance(value, dict):
+        inner = int, value.values()
+    good = isinstance(value, wanted) and not (wanted is int and isinstance(value, bool))
+    good = good and (not inner or all(isinstance(each, inner[0]) for each in inner[1]))
     if not good:
         raise Malformed(f"{name} of a {form.__name__} is {value!r}")
 
 
 def step_ids(incarnation: int) -> Iterator[int]:
-    """Return the numbers of a master's steps: no other master of the cluster uses them."""
-    first = (incarnation * 0x9E3779B97F4A7C15 >> 20 & 0xFFFFFF) << 40
-    return iter(range(first + 1, first + (1 << 40)))
+    """Return the numbers of a master's steps. They begin at a place of 2^64 that depends on the
+    incarnation, so that those of two masters practically never meet.
+    """
+    start = incarnation * 0x9E3779B97F4A7C15 & _ALL
+    start = (start ^ start >> 32) * 0xD6E8FEB86659FD93 & _ALL
+    return ((start + i & _ALL) or 1 for i in itertools.count(1))
 
 
 def failed(number: int, error: BaseException, form: type[Any] = Failed) -> Any:
