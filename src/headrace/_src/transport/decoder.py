@@ -190,7 +190,7 @@ class _Large:
         self._kind, self._number, self._count = kind, number, count
         self._head, self._table, self._body = head, table, body
         self._decoder = decoder
-        self._front = memoryview(_reserve(bytearray, head + table))
+        self._front = memoryview(_reserve(_untouched, head + table))
         self._goals = [self._front] if head + table else []
         self._done = 0  # bytes of the first goal
         self._layout: Layout | None = None
@@ -241,6 +241,11 @@ class _Large:
             self._buffers.append(buffer)
             if size:
                 self._goals.append(memoryview(buffer).cast("B"))
+
+
+def _untouched(size: int) -> Any:
+    """Memory that becomes real only as it's written: a header alone must not cost us megabytes."""
+    return np.empty(size, np.uint8)
 
 
 def _reserve(allocate: Allocate, size: int) -> Any:

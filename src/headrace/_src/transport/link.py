@@ -128,6 +128,8 @@ class Link:
                 self._receive()
             if events & select.EPOLLOUT and self._stream.flush():
                 self._loop.watch(self.fd, select.EPOLLIN)
+                if self._stream.queued:  # another thread was quicker than this change
+                    self._watch_writing()
         except (errors.UnavailableError, ProtocolError) as error:
             self._stream.end(error)
             self.finish()
