@@ -8,6 +8,7 @@ for more bytes. Prints what happened, and how much the memory of the process gre
 
 from __future__ import annotations
 
+import re
 import resource
 import sys
 import time
@@ -114,7 +115,7 @@ def run(count: int, seed: int = 0) -> Counter[str]:
                 for frame in decoder.feed(changed[at : at + step])
             ]
         except ProtocolError as error:
-            outcomes[str(error).split(":")[0].split(" of ")[0][:40]] += 1
+            outcomes[re.sub(r"[\d(].*", "…", str(error))] += 1
             decoder = Decoder(resolve, internal=lambda kind, head: None)
             continue
         outcomes["valid" if frames else "waiting"] += 1
