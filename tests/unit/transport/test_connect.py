@@ -10,7 +10,7 @@ from headrace._src.core import errors
 from headrace._src.transport import connect as connecting
 from headrace._src.transport import handshake as handshakes
 from headrace._src.transport import loop as loops
-from headrace._src.transport.connect import connect, listen, split_address
+from headrace._src.transport.connect import connect, listen, split_address, user_of_tcp
 from headrace._src.transport.frame import Frame, ProtocolError
 from headrace._src.transport.handshake import Handshake, Hello, RefusedError, Service
 from headrace._src.transport.keys import configured_key, read_key
@@ -145,6 +145,30 @@ def test_a_unix_socket_of_another_user_is_not_used(monkeypatch):
         monkeypatch.setattr(loops, "user_of", lambda sock: os.getuid() + 1)
         with pytest.raises(errors.UnavailableError):
             connect(server.address, CLIENT, None, WAIT)
+
+
+def test_the_user_of_a_local_tcp_connection_is_known():
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()) as client,
+    ):
+        accepted, _ = server.accept()
+        with accepted:
+            assert user_of_tcp(accepted) == user_of_tcp(client) == os.getuid()
+
+
+def test_addresses_are_spelled_as_the_kernel_does():
+    assert connecting._kernel_name("127.0.0.1", 80) == "0100007F:0050"
+    assert connecting._kernel_name("::1", 80) == "00000000000000000000000001000000:0050"
+
+
+def test_another_user_needs_a_key_on_loopback(monkeypatch):
+    use(monkeypatch, "tcp")
+    monkeypatch.setattr(loops, "user_of_tcp", lambda sock: os.getuid() + 1)
+    with serving() as server, pytest.raises(errors.UnavailableError):
+        connect(server.address, CLIENT, None, WAIT)
+    with serving(key=KEY) as server, channel_to(server, KEY) as channel:
+        channel.request(Frame(1))
 
 
 # -- The machine -----------------------------------------------------------------------------------

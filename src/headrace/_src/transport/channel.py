@@ -190,8 +190,9 @@ class Channel:
     def _take(self, frames: list[Frame], number: int = 0) -> Frame | None:
         """Keep answers and call on_notice; returns the answer with that number."""
         mine = None
+        bulky = self._stream.bulky()
         for frame in frames:
-            if frame.tensors:
+            if bulky:
                 self._stream.received(frame)
             if frame.number == number and number:
                 mine = frame

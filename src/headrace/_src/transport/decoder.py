@@ -64,7 +64,7 @@ class Decoder:
         it are decoded; None: such frames are an error
     """
 
-    __slots__ = ("_allocate", "_end", "_internal", "_large", "_resolve", "_view")
+    __slots__ = ("_allocate", "_end", "_internal", "_large", "_resolve", "_view", "bulky")
 
     def __init__(
         self,
@@ -78,6 +78,7 @@ class Decoder:
         self._view = memoryview(bytearray(BUFFER))
         self._end = 0
         self._large: _Large | None = None
+        self.bulky = False  # whether a frame with memory of its own was decoded; the user resets it
 
     @property
     def filling(self) -> bool:
@@ -173,6 +174,7 @@ class Decoder:
             if self._resolve is None:
                 raise ProtocolError("a tensor is in shared memory, but the connection has none")
             data, offset = self._resolve(placed, nbytes), 0
+            self.bulky = True
         return np.ndarray(shape, dtype, data, offset)
 
 
@@ -225,6 +227,7 @@ class _Large:
 
     def frame(self) -> Frame:
         assert self._layout is not None
+        self._decoder.bulky = True
         tensors = [
             self._decoder._tensor(slot, buffer, 0)
             for slot, buffer in zip(self._layout.slots, self._buffers)

@@ -24,7 +24,14 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from headrace._src.core.locks import Lock
-from headrace._src.transport.connect import Connection, Listener, connect, prepare, user_of
+from headrace._src.transport.connect import (
+    Connection,
+    Listener,
+    connect,
+    prepare,
+    user_of,
+    user_of_tcp,
+)
 from headrace._src.transport.frame import ProtocolError
 from headrace._src.transport.handshake import DEADLINE, Handshake, Hello, RefusedError, Service
 from headrace._src.transport.link import Link, OnClosed, OnFrame
@@ -280,7 +287,10 @@ class Loop:
             _log.warning("cannot accept a connection at %s: %s", listener.address, error)
             return
         unix = sock.family == socket.AF_UNIX
-        if len(self._greetings) >= _GREETINGS or (unix and user_of(sock) != os.getuid()):
+        if len(self._greetings) >= _GREETINGS or not _is_welcome(sock, unix, listener.key):
+            _log.warning(
+                "a connection to %s is refused: another user's, or too many", listener.address
+            )
             sock.close()
             return
         prepare(sock)
@@ -292,6 +302,13 @@ class Loop:
     def greeted(self, greeting: _Greeting) -> None:
         """Forget a handshake that has ended."""
         self._greetings.discard(greeting)
+
+
+def _is_welcome(sock: socket.socket, unix: bool, key: bytes | None) -> bool:
+    """Whether a process may begin a handshake; with a key, that decides."""
+    if unix:
+        return user_of(sock) == os.getuid()
+    return key is not None or user_of_tcp(sock) in (None, os.getuid())
 
 
 class _Greeting:

@@ -61,9 +61,8 @@ def large_bytes(frame: Frame) -> int:
     """Return the bytes of a frame's large tensors."""
     total = 0
     for tensor in frame.tensors:
-        size = getattr(tensor, "nbytes", 0)
-        if size >= LARGE and tensor.dtype.kind not in "OSU":
-            total += size
+        if type(tensor) is np.ndarray and tensor.nbytes >= LARGE and tensor.dtype.kind not in "OSU":
+            total += tensor.nbytes
     return total
 
 
@@ -273,6 +272,13 @@ class Stream:
     def feed(self, data: bytes) -> list[Frame]:
         """Decode bytes that came with the end of the handshake."""
         return self._decoder.feed(data)
+
+    def bulky(self) -> bool:
+        """True if large tensors may be in the frames of the last `read`."""
+        if self._decoder.bulky:
+            self._decoder.bulky = False
+            return True
+        return False
 
     @property
     def filling(self) -> bool:
