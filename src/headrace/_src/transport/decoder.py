@@ -45,10 +45,14 @@ class Slot(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """What a table says: the tensors, and the bytes of the body."""
+    """What a table says: the tensors, and the bytes of the body.
+
+    numbers: shape, type and offset of each tensor if all are numbers in the body, else None
+    """
 
     slots: tuple[Slot, ...]
     body: int
+    numbers: tuple[tuple[tuple[int, ...], np.dtype, int], ...] | None
 
 
 _OBJECT: Final = np.dtype(object)
@@ -162,6 +166,9 @@ class Decoder:
         self._internal(kind, head)
 
     def _tensors(self, layout: Layout, body: bytearray) -> tuple[Any, ...]:
+        if layout.numbers is not None:
+            array = np.ndarray
+            return tuple([array(shape, dtype, body, at) for shape, dtype, at in layout.numbers])
         return tuple([self._tensor(slot, body, slot.offset) for slot in layout.slots])
 
     def _tensor(self, slot: Slot, data: Any, offset: int) -> Any:
@@ -320,7 +327,16 @@ def _read_table(table: bytes) -> Layout:
             offset += nbytes + -nbytes % form.ALIGN
             if offset > form.MAX_BODY:
                 raise ProtocolError(f"tensors have more than {form.MAX_BODY} bytes together")
-    return Layout(tuple(slots), offset)
+    return Layout(tuple(slots), offset, _numbers(slots))
+
+
+def _numbers(slots: list[Slot]) -> tuple[tuple[tuple[int, ...], np.dtype, int], ...] | None:
+    numbers = []
+    for dtype, shape, _, offset, placed in slots:
+        if dtype is None or dtype is _OBJECT or placed is not None:
+            return None
+        numbers.append((shape, dtype, offset))
+    return tuple(numbers)
 
 
 def _checked_type(code: int, place: int, shape: tuple[int, ...], nbytes: int) -> np.dtype | None:
