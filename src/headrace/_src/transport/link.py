@@ -56,8 +56,10 @@ class Link:
         self.fd = connection.socket.fileno()
         self._loop = loop
         self._stream = Stream(connection, budget, self._release_soon)
+        self._closing = False
         self._closed = False
         self._held = False
+        self._releasing = False
 
     @property
     def peer(self) -> Hello:
@@ -112,7 +114,10 @@ class Link:
                 self._stream.end(error)
 
     def close(self, error: Exception | None = None) -> None:
-        """Close the connection, from any thread; frames that are still queued are lost."""
+        """Close the connection, from any thread; frames that are still queued are lost, and no more
+        frames are delivered.
+        """
+        self._closing = True
         self._stream.end(error or _ClosedHere())
 
     def __repr__(self) -> str:
@@ -124,6 +129,9 @@ class Link:
     def ready(self, events: int) -> None:
         """React to the socket's events."""
         try:
+            if self._closing:
+                self.finish()
+                return
             if events & ~select.EPOLLOUT:
                 self._receive()
             if events & select.EPOLLOUT and self._stream.flush():
@@ -142,11 +150,13 @@ class Link:
         stream = self._stream
         for _ in range(_READS):
             frames = stream.read()
-            if stream.bulky():
-                for frame in frames:
+            bulky = stream.bulky()
+            for frame in frames:
+                if self._closing:
+                    return
+                if bulky:
                     self._deliver(frame)
-            else:
-                for frame in frames:
+                else:
                     self.on_frame(self, frame)
             if not stream.filling:
                 break
@@ -165,9 +175,12 @@ class Link:
         self._loop.watch(self.fd, select.EPOLLIN | select.EPOLLOUT)
 
     def _release_soon(self) -> None:
-        self._loop.call_soon(self._send_releases)
+        if not self._releasing:
+            self._releasing = True
+            self._loop.call_soon(self._send_releases)
 
     def _send_releases(self) -> None:
+        self._releasing = False
         with contextlib.suppress(errors.UnavailableError):
             if not self._stream.send_releases():
                 self._watch_writing()

@@ -11,6 +11,7 @@ wake it.
 from __future__ import annotations
 
 import contextlib
+import errno
 import heapq
 import itertools
 import logging
@@ -41,6 +42,7 @@ __all__ = ["Loop", "Timer"]
 _log = logging.getLogger("headrace")
 _EVENTS: Final = 64
 _GREETINGS: Final = 512  # handshakes at the same time
+_PAUSE: Final = 0.5  # seconds without accepting connections when the system has no room for more
 
 
 class Timer:
@@ -284,7 +286,12 @@ class Loop:
         try:
             sock, where = listening.accept()
         except OSError as error:
-            _log.warning("cannot accept a connection at %s: %s", listener.address, error)
+            if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                # The connection stays where it is, so polling on would find it again at once.
+                _log.warning("cannot accept connections at %s: %s", listener.address, error)
+                fd = listening.fileno()
+                self.watch(fd, 0)
+                self.call_later(_PAUSE, lambda: self.watch(fd, select.EPOLLIN))
             return
         unix = sock.family == socket.AF_UNIX
         if len(self._greetings) >= _GREETINGS or not _is_welcome(sock, unix, listener.key):
@@ -348,9 +355,15 @@ class _Greeting:
         if shake.peer is not None:
             self._leave()
             unix = self._socket.family == socket.AF_UNIX
-            self._on_connection(
-                Connection(self._socket, shake.peer, self._address, unix, shake.service, shake.rest)
-            )
+            try:
+                self._on_connection(
+                    Connection(
+                        self._socket, shake.peer, self._address, unix, shake.service, shake.rest
+                    )
+                )
+            except BaseException:
+                self._socket.close()
+                raise
 
     def _leave(self) -> None:
         self._timer.cancel()

@@ -35,7 +35,7 @@ from headrace._src.transport.pool import Buffer, when_unused
 __all__ = ["Block", "MappedSlabs", "SLAB_TENSOR", "Slab", "Slabs", "shared_slabs"]
 
 SLAB_TENSOR: Final = 64 << 10  # bytes: smaller tensors are copied through the socket
-SLAB_BYTES: Final = 64 << 20  # of a slab, unless one tensor needs more
+SLAB_BYTES: Final = 64 << 20  # of the first slab, unless one tensor needs more
 WARM: Final = 512 << 20  # bytes of free memory that is not given back to the system
 MAX_SLABS: Final = 4096  # that a peer may send
 MAX_SLAB_BYTES: Final = 1 << 40
@@ -215,7 +215,9 @@ class Slabs:
             if block is not None:
                 self._warm = max(0, self._warm - size)
                 return block
-        new = max(self._slab_bytes, -(-size // _HUGE) * _HUGE)
+        # Each slab is as large as all before it, so that there are few: they cost descriptors.
+        needed = -(-size // _HUGE) * _HUGE
+        new = max(needed, min(max(self._slab_bytes, self._size), self._limit - self._size))
         if self._size + new > self._limit:
             return None
         try:

@@ -116,6 +116,8 @@ class Stream:
 
     def write(self, frame: Frame) -> bool:
         """Send a frame, or queue the rest of it; returns False if `flush` has to be called."""
+        if self._released:
+            self.send_releases()
         if self._budget is not None and frame.tensors:
             size = large_bytes(frame)
             if size and not self._admit(frame, size):
@@ -222,7 +224,7 @@ class Stream:
     def _lease_ended(self, lease: int) -> None:
         """No array refers to a received tensor; this comes at any point of a thread's program."""
         self._released.append(lease)
-        if self._on_release is not None and len(self._released) == 1:
+        if self._on_release is not None:
             self._on_release()
 
     def send_releases_if_free(self) -> None:
