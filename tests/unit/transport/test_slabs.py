@@ -16,9 +16,9 @@ import pytest
 
 from headrace._src.transport.connect import Connection
 from headrace._src.transport.frame import Frame, Placed, ProtocolError
-from headrace._src.transport.pool import Buffer, Pool, when_unused
+from headrace._src.transport.pool import MemoryOwner, Pool, when_unused
 from headrace._src.transport.slabs import MappedSlabs, Slabs, shared_slabs
-from headrace._src.transport.stream import Stream
+from headrace._src.transport.stream import FrameStream
 from tests.unit.transport.peers import (
     CLIENT,
     WAIT,
@@ -117,7 +117,7 @@ def test_a_pool_keeps_a_limited_amount():
 
 def test_the_end_of_a_buffer_is_told_after_its_last_view():
     ended = []
-    buffer = np.ndarray.__new__(Buffer, (10,), np.uint8)
+    buffer = np.ndarray.__new__(MemoryOwner, (10,), np.uint8)
     when_unused(buffer, lambda: ended.append(1))
     view = np.ndarray((5,), np.uint16, buffer).reshape(5, 1)[1:3].T
     del buffer
@@ -233,7 +233,7 @@ def test_files_that_could_shrink_are_refused():
 
 def test_descriptors_that_nobody_asked_for_are_closed():
     ours, theirs = socket.socketpair()
-    stream = Stream(Connection(ours, CLIENT, "test", True))
+    stream = FrameStream(Connection(ours, CLIENT, "test", True))
     name = os.readlink(f"/proc/self/fd/{theirs.fileno()}")
     rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, machine_array("i", [theirs.fileno()]))
     with pytest.raises(ProtocolError, match="descriptors"):

@@ -23,7 +23,7 @@ from headrace._src.core.locks import Lock
 from headrace._src.transport.connect import Connection
 from headrace._src.transport.frame import Frame, ProtocolError
 from headrace._src.transport.handshake import Hello
-from headrace._src.transport.stream import Stream, large_bytes
+from headrace._src.transport.stream import FrameStream, large_bytes
 
 __all__ = ["Channel"]
 
@@ -40,7 +40,7 @@ class Channel:
         self.on_notice = on_notice
         self.unix = connection.unix
         # No budget: a loop reads at the other end, and nobody here would read its requests.
-        self._stream = Stream(connection, None, self._release)
+        self._stream = FrameStream(connection, None, self._release)
         self._numbers = itertools.count(1)
         self._lock = Lock()
         self._answers: dict[int, Frame] = {}

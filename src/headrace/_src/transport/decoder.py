@@ -34,7 +34,7 @@ Resolve = Callable[[Placed, int], memoryview]
 Allocate = Callable[[int], Any]
 
 
-class Slot(NamedTuple):
+class TensorPlace(NamedTuple):
     """One tensor of a layout. dtype None: dead; object: strings."""
 
     dtype: np.dtype | None
@@ -50,7 +50,7 @@ class Layout(NamedTuple):
     numbers: shape, type and offset of each tensor if all are numbers in the body, else None
     """
 
-    slots: tuple[Slot, ...]
+    slots: tuple[TensorPlace, ...]
     body: int
     numbers: tuple[tuple[tuple[int, ...], np.dtype, int], ...] | None
 
@@ -171,7 +171,7 @@ class Decoder:
             return tuple([array(shape, dtype, body, at) for shape, dtype, at in layout.numbers])
         return tuple([self._tensor(slot, body, slot.offset) for slot in layout.slots])
 
-    def _tensor(self, slot: Slot, data: Any, offset: int) -> Any:
+    def _tensor(self, slot: TensorPlace, data: Any, offset: int) -> Any:
         dtype, shape, nbytes, _, placed = slot
         if dtype is None:
             return None
@@ -321,7 +321,7 @@ def _read_table(table: bytes) -> Layout:
         placed = None
         if place == form.SLAB:
             placed = Placed(slab, *form.LEASE.unpack_from(table, at + 8 * rank))
-        slots.append(Slot(dtype, shape, nbytes, offset, placed))
+        slots.append(TensorPlace(dtype, shape, nbytes, offset, placed))
         at = end
         if place == form.INLINE:
             offset += nbytes + -nbytes % form.ALIGN
@@ -330,7 +330,7 @@ def _read_table(table: bytes) -> Layout:
     return Layout(tuple(slots), offset, _numbers(slots))
 
 
-def _numbers(slots: list[Slot]) -> tuple[tuple[tuple[int, ...], np.dtype, int], ...] | None:
+def _numbers(slots: list[TensorPlace]) -> tuple[tuple[tuple[int, ...], np.dtype, int], ...] | None:
     numbers = []
     for dtype, shape, _, offset, placed in slots:
         if dtype is None or dtype is _OBJECT or placed is not None:

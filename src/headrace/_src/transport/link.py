@@ -18,7 +18,7 @@ from headrace._src.core.config import settings
 from headrace._src.transport.connect import Connection
 from headrace._src.transport.frame import Frame, ProtocolError
 from headrace._src.transport.handshake import Hello
-from headrace._src.transport.stream import Stream, large_bytes
+from headrace._src.transport.stream import FrameStream, large_bytes
 
 if TYPE_CHECKING:
     from headrace._src.transport.loop import Loop
@@ -55,7 +55,7 @@ class Link:
         self.unix = connection.unix
         self.fd = connection.socket.fileno()
         self._loop = loop
-        self._stream = Stream(connection, budget, self._release_soon)
+        self._stream = FrameStream(connection, budget, self._release_soon)
         self._closing = False
         self._closed = False
         self._held = False

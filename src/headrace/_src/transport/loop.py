@@ -37,7 +37,7 @@ from headrace._src.transport.frame import ProtocolError
 from headrace._src.transport.handshake import DEADLINE, Handshake, Hello, RefusedError, Service
 from headrace._src.transport.link import Link, OnClosed, OnFrame
 
-__all__ = ["Loop", "Timer"]
+__all__ = ["Loop", "LoopTimer"]
 
 _log = logging.getLogger("headrace")
 _EVENTS: Final = 64
@@ -45,7 +45,7 @@ _GREETINGS: Final = 512  # handshakes at the same time
 _PAUSE: Final = 0.5  # seconds without accepting connections when the system has no room for more
 
 
-class Timer:
+class LoopTimer:
     """A function that will be called; `cancel` prevents it."""
 
     __slots__ = ("_function", "at")
@@ -75,7 +75,7 @@ class Loop:
         self._listeners: list[Listener] = []
         self._greetings: set[_Greeting] = set()
         self._soon: deque[Callable[[], Any]] = deque()
-        self._timers: list[tuple[float, int, Timer]] = []
+        self._timers: list[tuple[float, int, LoopTimer]] = []
         self._timer_lock = Lock()
         self._order = itertools.count()
         self._asleep = False
@@ -104,9 +104,9 @@ class Loop:
         if self._asleep:
             self._signal()
 
-    def call_later(self, seconds: float, function: Callable[[], Any]) -> Timer:
+    def call_later(self, seconds: float, function: Callable[[], Any]) -> LoopTimer:
         """Call a function in the loop's thread after some time."""
-        timer = Timer(time.monotonic() + seconds, function)
+        timer = LoopTimer(time.monotonic() + seconds, function)
         with self._timer_lock:
             heapq.heappush(self._timers, (timer.at, next(self._order), timer))
             first = self._timers[0][2] is timer

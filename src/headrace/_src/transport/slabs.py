@@ -30,7 +30,7 @@ import numpy as np
 
 from headrace._src.core.locks import RLock
 from headrace._src.transport.frame import Placed, ProtocolError
-from headrace._src.transport.pool import Buffer, when_unused
+from headrace._src.transport.pool import MemoryOwner, when_unused
 
 __all__ = ["Block", "MappedSlabs", "SLAB_TENSOR", "Slab", "Slabs", "shared_slabs"]
 
@@ -73,7 +73,7 @@ class Slab:
             raise
         with contextlib.suppress(OSError):  # it's only advice
             self._map.madvise(mmap.MADV_HUGEPAGE)
-        self.raw: Any = np.ndarray.__new__(Buffer, (size,), np.uint8, self._map)
+        self.raw: Any = np.ndarray.__new__(MemoryOwner, (size,), np.uint8, self._map)
         self.address = self.raw.ctypes.data
         self._free: list[tuple[int, int]] = [(0, size)]  # start, size; sorted
         self._starts: list[int] = []  # of the blocks in use, sorted
@@ -149,7 +149,7 @@ class Slabs:
         when_unused(owner, lambda: self._drop(block))
         return np.ndarray((nbytes,), np.uint8, owner)
 
-    def reserve(self, nbytes: int) -> tuple[Block, Buffer] | None:
+    def reserve(self, nbytes: int) -> tuple[Block, MemoryOwner] | None:
         """Return a new block with one lease, and its memory; None beyond the limit."""
         unit = _PAGE if nbytes >= SLAB_TENSOR else ALIGN
         size = max(1, -(-nbytes // unit)) * unit
@@ -280,7 +280,7 @@ class MappedSlabs:
             raise ProtocolError(f"a slab cannot be mapped: {error}") from None
         finally:
             os.close(fd)
-        self._slabs[number] = np.ndarray.__new__(Buffer, (size,), np.uint8, mapped)
+        self._slabs[number] = np.ndarray.__new__(MemoryOwner, (size,), np.uint8, mapped)
 
     def resolve(self, placed: Placed, nbytes: int) -> Any:
         """Return the read-only memory of a tensor; its lease ends when nothing refers to it."""

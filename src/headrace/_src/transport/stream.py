@@ -38,7 +38,7 @@ from headrace._src.transport.decoder import Decoder
 from headrace._src.transport.frame import INTERNAL, Frame, Placed, ProtocolError, encode
 from headrace._src.transport.slabs import SLAB_TENSOR, Block, MappedSlabs, Slabs, shared_slabs
 
-__all__ = ["LARGE", "Stream", "large_bytes"]
+__all__ = ["LARGE", "FrameStream", "large_bytes"]
 
 LARGE: Final = 1 << 20  # bytes: smaller tensors are not counted
 REPORT: Final = 16 << 20  # bytes read before an unasked report
@@ -66,7 +66,7 @@ def large_bytes(frame: Frame) -> int:
     return total
 
 
-class Stream:
+class FrameStream:
     """Sends and receives frames on a connection's socket.
 
     budget: how many bytes of large tensors may be unread by the peer, None: any number
