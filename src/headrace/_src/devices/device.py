@@ -31,7 +31,7 @@ from headrace._src.devices.variable_state import VariableState
 __all__ = [
     "Containers",
     "Device",
-    "Link",
+    "LinkCost",
     "compiler_of",
     "device_types",
     "devices_on_request",
@@ -46,7 +46,7 @@ __all__ = [
 LOCAL = "/job:localhost/replica:0/task:0"
 
 
-class Link(NamedTuple):
+class LinkCost(NamedTuple):
     """The cost of sending a tensor from one device to another."""
 
     seconds: float  # per tensor
@@ -57,7 +57,7 @@ class Link(NamedTuple):
         return self.seconds + size / self.bytes_per_second
 
 
-BY_REFERENCE = Link(0.0, float("inf"))  # nothing is copied within a process
+BY_REFERENCE = LinkCost(0.0, float("inf"))  # nothing is copied within a process
 
 
 class Containers:
@@ -98,7 +98,7 @@ class Device:
         self.incarnation = secrets.randbits(63) or 1
         self.containers = Containers()
         self.allocator = Allocator(memory_limit)
-        self.links: dict[str, Link] = {}
+        self.links: dict[str, LinkCost] = {}
 
     def put(self, value: Any) -> Any:
         """Return a value of the host as this device's kernels take it."""
@@ -112,7 +112,7 @@ class Device:
         """Return a variable, without a value, whose value lives on the device."""
         return VariableState(name, dtype, shape, self.allocator)
 
-    def link_to(self, other: Device) -> Link:
+    def link_to(self, other: Device) -> LinkCost:
         """Return the cost of sending a tensor to another device."""
         return self.links.get(other.name, BY_REFERENCE)
 

@@ -4,7 +4,8 @@ Several threads may have requests under way: one of those that wait reads for al
 the reading to another when it has its own answer.
 
 State, under `_lock`: `_answers` frames that nobody has taken; `_waiting` by number a lock that
-wakes the thread which waits for it; `_reading` whether a thread reads.
+wakes the thread which waits for it; `_abandoned` numbers whose answers nobody wants any more;
+`_reading` whether a thread reads.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from headrace._src.core.locks import Lock
 from headrace._src.transport.connect import Connection
 from headrace._src.transport.frame import Frame, ProtocolError
 from headrace._src.transport.handshake import Hello
-from headrace._src.transport.stream import Stream, large_bytes
+from headrace._src.transport.stream import FrameStream, large_bytes
 
 __all__ = ["Channel"]
 
@@ -39,11 +40,12 @@ class Channel:
         self.on_notice = on_notice
         self.unix = connection.unix
         # No budget: a loop reads at the other end, and nobody here would read its requests.
-        self._stream = Stream(connection, None, self._release)
+        self._stream = FrameStream(connection, None, self._release)
         self._numbers = itertools.count(1)
         self._lock = Lock()
         self._answers: dict[int, Frame] = {}
         self._waiting: dict[int, Signal] = {}
+        self._abandoned: set[int] = set()
         self._reading = False
         fd = connection.socket.fileno()
         self._readable, self._writable = select.poll(), select.poll()
@@ -93,38 +95,56 @@ class Channel:
     def wait(self, number: int, timeout: float | None = None) -> Frame:
         """Return the frame with this number."""
         deadline = None if timeout is None else time.monotonic() + timeout
-        while True:
-            with self._lock:
-                answer = self._answers.pop(number, None)
-                if answer is not None:
-                    break
-                if self._stream.error is not None:
-                    raise self._stream.unavailable()
-                lead = not self._reading
-                if lead:
-                    self._reading = True
-                else:
-                    signal = self._waiting[number] = Signal()
-                    signal.acquire()
-            if lead:
-                try:
-                    answer = self._read_until(number, deadline)
-                finally:
-                    self._hand_over()
-                if answer is not None:
-                    break
-                raise _late(number, self.address, timeout)
-            left = -1 if deadline is None else max(0.0, deadline - time.monotonic())
-            try:
-                woken = signal.acquire(timeout=left)
-            finally:
+        answer: Frame | None = None
+        lead = False
+        try:
+            while True:
                 with self._lock:
-                    self._waiting.pop(number, None)
-            if not woken and number not in self._answers:
-                raise _late(number, self.address, timeout)
+                    answer = self._answers.pop(number, None)
+                    if answer is not None:
+                        break
+                    if self._stream.error is not None:
+                        raise self._stream.unavailable()
+                    lead = not self._reading
+                    if lead:
+                        self._reading = True
+                    else:
+                        signal = self._waiting[number] = Signal()
+                        signal.acquire()
+                if lead:
+                    answer = self._read_until(number, deadline)
+                    if answer is not None:
+                        break
+                    in_time = False
+                else:
+                    left = -1 if deadline is None else max(0.0, deadline - time.monotonic())
+                    in_time = signal.acquire(timeout=left)
+                if not in_time:
+                    raise errors.DeadlineExceededError(
+                        None,
+                        None,
+                        f"{self.address} did not answer request {number} in {timeout:g} s",
+                    )
+        finally:
+            if lead:
+                self._hand_over()
+            if answer is None:
+                self._abandon(number)
+        assert answer is not None
         if answer.tensors:
             self._consume(answer)
         return answer
+
+    def _abandon(self, number: int) -> None:
+        """Drop the answer with this number, now or when it comes. If this thread was just told to
+        read, tell another one.
+        """
+        with self._lock:
+            waiting = self._waiting.pop(number, None)
+            if self._answers.pop(number, None) is None:
+                self._abandoned.add(number)
+            if waiting is None and not self._reading and self._waiting:
+                self._waiting.popitem()[1].release()
 
     def close(self) -> None:
         """Close the connection; threads that wait get an UnavailableError."""
@@ -170,8 +190,9 @@ class Channel:
     def _take(self, frames: list[Frame], number: int = 0) -> Frame | None:
         """Keep answers and call on_notice; returns the answer with that number."""
         mine = None
+        bulky = self._stream.bulky()
         for frame in frames:
-            if frame.tensors:
+            if bulky:
                 self._stream.received(frame)
             if frame.number == number and number:
                 mine = frame
@@ -181,10 +202,15 @@ class Channel:
                 self._consume(frame)
             else:
                 with self._lock:
-                    self._answers[frame.number] = frame
+                    abandoned = frame.number in self._abandoned
+                    self._abandoned.discard(frame.number)
+                    if not abandoned:
+                        self._answers[frame.number] = frame
                     signal = self._waiting.pop(frame.number, None)
                 if signal is not None:
                     signal.release()
+                if abandoned:
+                    self._consume(frame)
         return mine
 
     def _consume(self, frame: Frame) -> None:
@@ -201,6 +227,8 @@ class Channel:
             self._reading = False
             if self._waiting:
                 self._waiting.popitem()[1].release()
+        if self._stream.error is not None:
+            self._close_socket()
 
     def _end(self, error: Exception) -> None:
         self._stream.end(error)
@@ -208,8 +236,12 @@ class Channel:
             for signal in self._waiting.values():
                 signal.release()
             self._waiting.clear()
+        self._close_socket()
 
-
-def _late(number: int, address: str, timeout: float | None) -> errors.DeadlineExceededError:
-    message = f"{address} did not answer request {number} in {timeout:g} s"
-    return errors.DeadlineExceededError(None, None, message)
+    def _close_socket(self) -> None:
+        """Close the socket, unless a thread still polls it: its number could be reused. That thread
+        wakes up since the connection has ended, and closes the socket itself.
+        """
+        with self._writing, self._lock:
+            if not self._reading:
+                self._stream.socket.close()

@@ -4,8 +4,9 @@ A listener has two sockets: TCP on exactly the host that was asked for, and a Un
 abstract namespace that is named after that address. A client on the same host finds the Unix socket
 by itself. Abstract names vanish with their process, and belong to a network namespace.
 
-Without a key only processes of this host can connect: other addresses are refused. A Unix socket
-serves only the user that owns it.
+Without a key only processes of this host can connect, and only those of the same user: a Unix
+socket tells the user at its other end, and the system's table of connections tells that of a local
+TCP connection. Listening on other addresses is refused then.
 """
 
 from __future__ import annotations
@@ -27,7 +28,16 @@ from headrace._src.transport import keys
 from headrace._src.transport.frame import ProtocolError
 from headrace._src.transport.handshake import DEADLINE, Handshake, Hello, RefusedError, Service
 
-__all__ = ["Connection", "Listener", "connect", "listen", "prepare", "split_address", "user_of"]
+__all__ = [
+    "Connection",
+    "Listener",
+    "connect",
+    "listen",
+    "prepare",
+    "split_address",
+    "user_of",
+    "user_of_tcp",
+]
 
 _log = logging.getLogger("headrace")
 _CREDENTIALS: Final = struct.Struct("3i")
@@ -190,6 +200,27 @@ def user_of(sock: socket.socket) -> int:
     """Return the user of the process at the other end of a Unix socket."""
     data = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     return _CREDENTIALS.unpack(data)[1]
+
+
+def user_of_tcp(sock: socket.socket) -> int | None:
+    """Return the user of the process of this host at the other end of a TCP connection, None if the
+    system does not say.
+    """
+    wanted = [_kernel_name(*name[:2]) for name in (sock.getpeername(), sock.getsockname())]
+    table = "tcp6" if sock.family == socket.AF_INET6 else "tcp"
+    with contextlib.suppress(OSError), open(f"/proc/self/net/{table}") as file:
+        for line in file:
+            fields = line.split()
+            if fields[1:3] == wanted:
+                return int(fields[7])
+    return None
+
+
+def _kernel_name(ip: str, port: int) -> str:
+    """An address as the kernel prints it: words of 4 bytes in the machine's order, in hex."""
+    packed = ipaddress.ip_address(ip).packed
+    words = [packed[i : i + 4][::-1].hex().upper() for i in range(0, len(packed), 4)]
+    return f"{''.join(words)}:{port:04X}"
 
 
 def split_address(address: str) -> tuple[str, int]:

@@ -34,7 +34,7 @@ Resolve = Callable[[Placed, int], memoryview]
 Allocate = Callable[[int], Any]
 
 
-class Slot(NamedTuple):
+class TensorPlace(NamedTuple):
     """One tensor of a layout. dtype None: dead; object: strings."""
 
     dtype: np.dtype | None
@@ -45,10 +45,14 @@ class Slot(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """What a table says: the tensors, and the bytes of the body."""
+    """What a table says: the tensors, and the bytes of the body.
 
-    slots: tuple[Slot, ...]
+    numbers: shape, type and offset of each tensor if all are numbers in the body, else None
+    """
+
+    slots: tuple[TensorPlace, ...]
     body: int
+    numbers: tuple[tuple[tuple[int, ...], np.dtype, int], ...] | None
 
 
 _OBJECT: Final = np.dtype(object)
@@ -64,7 +68,7 @@ class Decoder:
         it are decoded; None: such frames are an error
     """
 
-    __slots__ = ("_allocate", "_end", "_internal", "_large", "_resolve", "_view")
+    __slots__ = ("_allocate", "_end", "_internal", "_large", "_resolve", "_view", "bulky")
 
     def __init__(
         self,
@@ -78,6 +82,7 @@ class Decoder:
         self._view = memoryview(bytearray(BUFFER))
         self._end = 0
         self._large: _Large | None = None
+        self.bulky = False  # whether a frame with memory of its own was decoded; the user resets it
 
     @property
     def filling(self) -> bool:
@@ -161,9 +166,12 @@ class Decoder:
         self._internal(kind, head)
 
     def _tensors(self, layout: Layout, body: bytearray) -> tuple[Any, ...]:
+        if layout.numbers is not None:
+            array = np.ndarray
+            return tuple([array(shape, dtype, body, at) for shape, dtype, at in layout.numbers])
         return tuple([self._tensor(slot, body, slot.offset) for slot in layout.slots])
 
-    def _tensor(self, slot: Slot, data: Any, offset: int) -> Any:
+    def _tensor(self, slot: TensorPlace, data: Any, offset: int) -> Any:
         dtype, shape, nbytes, _, placed = slot
         if dtype is None:
             return None
@@ -173,6 +181,7 @@ class Decoder:
             if self._resolve is None:
                 raise ProtocolError("a tensor is in shared memory, but the connection has none")
             data, offset = self._resolve(placed, nbytes), 0
+            self.bulky = True
         return np.ndarray(shape, dtype, data, offset)
 
 
@@ -190,7 +199,7 @@ class _Large:
         self._kind, self._number, self._count = kind, number, count
         self._head, self._table, self._body = head, table, body
         self._decoder = decoder
-        self._front = memoryview(_reserve(bytearray, head + table))
+        self._front = memoryview(_reserve(_untouched, head + table))
         self._goals = [self._front] if head + table else []
         self._done = 0  # bytes of the first goal
         self._layout: Layout | None = None
@@ -225,6 +234,7 @@ class _Large:
 
     def frame(self) -> Frame:
         assert self._layout is not None
+        self._decoder.bulky = True
         tensors = [
             self._decoder._tensor(slot, buffer, 0)
             for slot, buffer in zip(self._layout.slots, self._buffers)
@@ -241,6 +251,11 @@ class _Large:
             self._buffers.append(buffer)
             if size:
                 self._goals.append(memoryview(buffer).cast("B"))
+
+
+def _untouched(size: int) -> Any:
+    """Memory that becomes real only as it's written: a header alone must not cost us megabytes."""
+    return np.empty(size, np.uint8)
 
 
 def _reserve(allocate: Allocate, size: int) -> Any:
@@ -306,13 +321,22 @@ def _read_table(table: bytes) -> Layout:
         placed = None
         if place == form.SLAB:
             placed = Placed(slab, *form.LEASE.unpack_from(table, at + 8 * rank))
-        slots.append(Slot(dtype, shape, nbytes, offset, placed))
+        slots.append(TensorPlace(dtype, shape, nbytes, offset, placed))
         at = end
         if place == form.INLINE:
             offset += nbytes + -nbytes % form.ALIGN
             if offset > form.MAX_BODY:
                 raise ProtocolError(f"tensors have more than {form.MAX_BODY} bytes together")
-    return Layout(tuple(slots), offset)
+    return Layout(tuple(slots), offset, _numbers(slots))
+
+
+def _numbers(slots: list[TensorPlace]) -> tuple[tuple[tuple[int, ...], np.dtype, int], ...] | None:
+    numbers = []
+    for dtype, shape, _, offset, placed in slots:
+        if dtype is None or dtype is _OBJECT or placed is not None:
+            return None
+        numbers.append((shape, dtype, offset))
+    return tuple(numbers)
 
 
 def _checked_type(code: int, place: int, shape: tuple[int, ...], nbytes: int) -> np.dtype | None:

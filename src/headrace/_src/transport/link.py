@@ -18,7 +18,7 @@ from headrace._src.core.config import settings
 from headrace._src.transport.connect import Connection
 from headrace._src.transport.frame import Frame, ProtocolError
 from headrace._src.transport.handshake import Hello
-from headrace._src.transport.stream import Stream, large_bytes
+from headrace._src.transport.stream import FrameStream, large_bytes
 
 if TYPE_CHECKING:
     from headrace._src.transport.loop import Loop
@@ -55,9 +55,11 @@ class Link:
         self.unix = connection.unix
         self.fd = connection.socket.fileno()
         self._loop = loop
-        self._stream = Stream(connection, budget, self._release_soon)
+        self._stream = FrameStream(connection, budget, self._release_soon)
+        self._closing = False
         self._closed = False
         self._held = False
+        self._releasing = False
 
     @property
     def peer(self) -> Hello:
@@ -112,7 +114,10 @@ class Link:
                 self._stream.end(error)
 
     def close(self, error: Exception | None = None) -> None:
-        """Close the connection, from any thread; frames that are still queued are lost."""
+        """Close the connection, from any thread; frames that are still queued are lost, and no more
+        frames are delivered.
+        """
+        self._closing = True
         self._stream.end(error or _ClosedHere())
 
     def __repr__(self) -> str:
@@ -124,10 +129,15 @@ class Link:
     def ready(self, events: int) -> None:
         """React to the socket's events."""
         try:
+            if self._closing:
+                self.finish()
+                return
             if events & ~select.EPOLLOUT:
                 self._receive()
             if events & select.EPOLLOUT and self._stream.flush():
                 self._loop.watch(self.fd, select.EPOLLIN)
+                if self._stream.queued:  # another thread was quicker than this change
+                    self._watch_writing()
         except (errors.UnavailableError, ProtocolError) as error:
             self._stream.end(error)
             self.finish()
@@ -138,20 +148,23 @@ class Link:
 
     def _receive(self) -> None:
         stream = self._stream
-        for frame in stream.read():
-            self._deliver(frame)
         for _ in range(_READS):
+            frames = stream.read()
+            bulky = stream.bulky()
+            for frame in frames:
+                if self._closing:
+                    return
+                if bulky:
+                    self._deliver(frame)
+                else:
+                    self.on_frame(self, frame)
             if not stream.filling:
                 break
-            for frame in stream.read():
-                self._deliver(frame)
         if stream.queued:
             self._watch_writing()
 
     def _deliver(self, frame: Frame) -> None:
-        if not frame.tensors:
-            self.on_frame(self, frame)
-            return
+        """Call back, and count large tensors as read afterwards."""
         size = self._stream.received(frame)
         self._held = False
         self.on_frame(self, frame)
@@ -162,9 +175,12 @@ class Link:
         self._loop.watch(self.fd, select.EPOLLIN | select.EPOLLOUT)
 
     def _release_soon(self) -> None:
-        self._loop.call_soon(self._send_releases)
+        if not self._releasing:
+            self._releasing = True
+            self._loop.call_soon(self._send_releases)
 
     def _send_releases(self) -> None:
+        self._releasing = False
         with contextlib.suppress(errors.UnavailableError):
             if not self._stream.send_releases():
                 self._watch_writing()

@@ -11,6 +11,7 @@ wake it.
 from __future__ import annotations
 
 import contextlib
+import errno
 import heapq
 import itertools
 import logging
@@ -24,19 +25,27 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from headrace._src.core.locks import Lock
-from headrace._src.transport.connect import Connection, Listener, connect, prepare, user_of
+from headrace._src.transport.connect import (
+    Connection,
+    Listener,
+    connect,
+    prepare,
+    user_of,
+    user_of_tcp,
+)
 from headrace._src.transport.frame import ProtocolError
 from headrace._src.transport.handshake import DEADLINE, Handshake, Hello, RefusedError, Service
 from headrace._src.transport.link import Link, OnClosed, OnFrame
 
-__all__ = ["Loop", "Timer"]
+__all__ = ["Loop", "LoopTimer"]
 
 _log = logging.getLogger("headrace")
 _EVENTS: Final = 64
 _GREETINGS: Final = 512  # handshakes at the same time
+_PAUSE: Final = 0.5  # seconds without accepting connections when the system has no room for more
 
 
-class Timer:
+class LoopTimer:
     """A function that will be called; `cancel` prevents it."""
 
     __slots__ = ("_function", "at")
@@ -66,7 +75,7 @@ class Loop:
         self._listeners: list[Listener] = []
         self._greetings: set[_Greeting] = set()
         self._soon: deque[Callable[[], Any]] = deque()
-        self._timers: list[tuple[float, int, Timer]] = []
+        self._timers: list[tuple[float, int, LoopTimer]] = []
         self._timer_lock = Lock()
         self._order = itertools.count()
         self._asleep = False
@@ -95,9 +104,9 @@ class Loop:
         if self._asleep:
             self._signal()
 
-    def call_later(self, seconds: float, function: Callable[[], Any]) -> Timer:
+    def call_later(self, seconds: float, function: Callable[[], Any]) -> LoopTimer:
         """Call a function in the loop's thread after some time."""
-        timer = Timer(time.monotonic() + seconds, function)
+        timer = LoopTimer(time.monotonic() + seconds, function)
         with self._timer_lock:
             heapq.heappush(self._timers, (timer.at, next(self._order), timer))
             first = self._timers[0][2] is timer
@@ -277,10 +286,18 @@ class Loop:
         try:
             sock, where = listening.accept()
         except OSError as error:
-            _log.warning("cannot accept a connection at %s: %s", listener.address, error)
+            if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                # The connection stays where it is, so polling on would find it again at once.
+                _log.warning("cannot accept connections at %s: %s", listener.address, error)
+                fd = listening.fileno()
+                self.watch(fd, 0)
+                self.call_later(_PAUSE, lambda: self.watch(fd, select.EPOLLIN))
             return
         unix = sock.family == socket.AF_UNIX
-        if len(self._greetings) >= _GREETINGS or (unix and user_of(sock) != os.getuid()):
+        if len(self._greetings) >= _GREETINGS or not _is_welcome(sock, unix, listener.key):
+            _log.warning(
+                "a connection to %s is refused: another user's, or too many", listener.address
+            )
             sock.close()
             return
         prepare(sock)
@@ -292,6 +309,13 @@ class Loop:
     def greeted(self, greeting: _Greeting) -> None:
         """Forget a handshake that has ended."""
         self._greetings.discard(greeting)
+
+
+def _is_welcome(sock: socket.socket, unix: bool, key: bytes | None) -> bool:
+    """Whether a process may begin a handshake; with a key, that decides."""
+    if unix:
+        return user_of(sock) == os.getuid()
+    return key is not None or user_of_tcp(sock) in (None, os.getuid())
 
 
 class _Greeting:
@@ -331,9 +355,15 @@ class _Greeting:
         if shake.peer is not None:
             self._leave()
             unix = self._socket.family == socket.AF_UNIX
-            self._on_connection(
-                Connection(self._socket, shake.peer, self._address, unix, shake.service, shake.rest)
-            )
+            try:
+                self._on_connection(
+                    Connection(
+                        self._socket, shake.peer, self._address, unix, shake.service, shake.rest
+                    )
+                )
+            except BaseException:
+                self._socket.close()
+                raise
 
     def _leave(self) -> None:
         self._timer.cancel()

@@ -3,8 +3,8 @@
 Fresh memory costs a page fault for every 4 KB, which is slower than receiving; so large buffers are
 used again.
 
-`Buffer` is the owner of an array's memory: arrays made of it, and views of those, keep it alive, so
-a weak reference to it tells when the last of them is gone. It is a class of its own because NumPy
+A `MemoryOwner` owns the memory of arrays: arrays made of it, and views of those, keep it alive, so a
+weak reference to it tells when the last of them is gone. It is a class of its own because NumPy
 lets a view refer to the memory's original owner, past arrays of the same class in between.
 
 State: `_free` buffers by size, `_kept` their bytes, `_loans` the weak references, under `_lock`.
@@ -20,13 +20,13 @@ import numpy as np
 
 from headrace._src.core.locks import RLock
 
-__all__ = ["Buffer", "Pool", "receive_pool", "when_unused"]
+__all__ = ["MemoryOwner", "Pool", "receive_pool", "when_unused"]
 
 POOLED: Final = 1 << 20  # bytes; the C library keeps smaller pieces itself
 KEPT: Final = 256 << 20  # bytes in unused buffers
 
 
-class Buffer(np.ndarray):
+class MemoryOwner(np.ndarray):
     """The owner of memory that arrays refer to."""
 
 
@@ -39,7 +39,7 @@ class _Loan(weakref.ref):
 _loans: dict[int, _Loan] = {}
 
 
-def when_unused(buffer: Buffer, call: Callable[[], Any]) -> None:
+def when_unused(buffer: MemoryOwner, call: Callable[[], Any]) -> None:
     """Call a function when no array refers to a buffer any more. The call comes in any thread, at
     any point of its program; it must not wait for a lock that the same thread may hold.
     """
@@ -59,7 +59,7 @@ class Pool:
     def __init__(self, kept: int = KEPT) -> None:
         self._limit = kept
         self._lock = RLock()  # reentrant: buffers come back at any point of a thread's program
-        self._free: dict[int, list[Buffer]] = {}
+        self._free: dict[int, list[MemoryOwner]] = {}
         self._kept = 0
 
     def take(self, nbytes: int) -> Any:
@@ -74,12 +74,12 @@ class Pool:
             if raw is not None:
                 self._kept -= size
         if raw is None:
-            raw = np.ndarray.__new__(Buffer, (size,), np.uint8)
+            raw = np.ndarray.__new__(MemoryOwner, (size,), np.uint8)
         buffer: Any = raw[:nbytes]
         when_unused(buffer, lambda: self._back(raw))
         return buffer
 
-    def _back(self, raw: Buffer) -> None:
+    def _back(self, raw: MemoryOwner) -> None:
         with self._lock:
             if self._kept + raw.nbytes <= self._limit:
                 self._kept += raw.nbytes

@@ -30,12 +30,12 @@ import numpy as np
 
 from headrace._src.core.locks import RLock
 from headrace._src.transport.frame import Placed, ProtocolError
-from headrace._src.transport.pool import Buffer, when_unused
+from headrace._src.transport.pool import MemoryOwner, when_unused
 
 __all__ = ["Block", "MappedSlabs", "SLAB_TENSOR", "Slab", "Slabs", "shared_slabs"]
 
 SLAB_TENSOR: Final = 64 << 10  # bytes: smaller tensors are copied through the socket
-SLAB_BYTES: Final = 64 << 20  # of a slab, unless one tensor needs more
+SLAB_BYTES: Final = 64 << 20  # of the first slab, unless one tensor needs more
 WARM: Final = 512 << 20  # bytes of free memory that is not given back to the system
 MAX_SLABS: Final = 4096  # that a peer may send
 MAX_SLAB_BYTES: Final = 1 << 40
@@ -73,7 +73,7 @@ class Slab:
             raise
         with contextlib.suppress(OSError):  # it's only advice
             self._map.madvise(mmap.MADV_HUGEPAGE)
-        self.raw: Any = np.ndarray.__new__(Buffer, (size,), np.uint8, self._map)
+        self.raw: Any = np.ndarray.__new__(MemoryOwner, (size,), np.uint8, self._map)
         self.address = self.raw.ctypes.data
         self._free: list[tuple[int, int]] = [(0, size)]  # start, size; sorted
         self._starts: list[int] = []  # of the blocks in use, sorted
@@ -149,7 +149,7 @@ class Slabs:
         when_unused(owner, lambda: self._drop(block))
         return np.ndarray((nbytes,), np.uint8, owner)
 
-    def reserve(self, nbytes: int) -> tuple[Block, Buffer] | None:
+    def reserve(self, nbytes: int) -> tuple[Block, MemoryOwner] | None:
         """Return a new block with one lease, and its memory; None beyond the limit."""
         unit = _PAGE if nbytes >= SLAB_TENSOR else ALIGN
         size = max(1, -(-nbytes // unit)) * unit
@@ -215,7 +215,9 @@ class Slabs:
             if block is not None:
                 self._warm = max(0, self._warm - size)
                 return block
-        new = max(self._slab_bytes, -(-size // _HUGE) * _HUGE)
+        # Each slab is as large as all before it, so that there are few: they cost descriptors.
+        needed = -(-size // _HUGE) * _HUGE
+        new = max(needed, min(max(self._slab_bytes, self._size), self._limit - self._size))
         if self._size + new > self._limit:
             return None
         try:
@@ -278,7 +280,7 @@ class MappedSlabs:
             raise ProtocolError(f"a slab cannot be mapped: {error}") from None
         finally:
             os.close(fd)
-        self._slabs[number] = np.ndarray.__new__(Buffer, (size,), np.uint8, mapped)
+        self._slabs[number] = np.ndarray.__new__(MemoryOwner, (size,), np.uint8, mapped)
 
     def resolve(self, placed: Placed, nbytes: int) -> Any:
         """Return the read-only memory of a tensor; its lease ends when nothing refers to it."""

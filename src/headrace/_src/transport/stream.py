@@ -38,7 +38,7 @@ from headrace._src.transport.decoder import Decoder
 from headrace._src.transport.frame import INTERNAL, Frame, Placed, ProtocolError, encode
 from headrace._src.transport.slabs import SLAB_TENSOR, Block, MappedSlabs, Slabs, shared_slabs
 
-__all__ = ["LARGE", "Stream", "large_bytes"]
+__all__ = ["LARGE", "FrameStream", "large_bytes"]
 
 LARGE: Final = 1 << 20  # bytes: smaller tensors are not counted
 REPORT: Final = 16 << 20  # bytes read before an unasked report
@@ -61,13 +61,12 @@ def large_bytes(frame: Frame) -> int:
     """Return the bytes of a frame's large tensors."""
     total = 0
     for tensor in frame.tensors:
-        size = getattr(tensor, "nbytes", 0)
-        if size >= LARGE and tensor.dtype.kind not in "OSU":
-            total += size
+        if type(tensor) is np.ndarray and tensor.nbytes >= LARGE and tensor.dtype.kind not in "OSU":
+            total += tensor.nbytes
     return total
 
 
-class Stream:
+class FrameStream:
     """Sends and receives frames on a connection's socket.
 
     budget: how many bytes of large tensors may be unread by the peer, None: any number
@@ -117,6 +116,8 @@ class Stream:
 
     def write(self, frame: Frame) -> bool:
         """Send a frame, or queue the rest of it; returns False if `flush` has to be called."""
+        if self._released:
+            self.send_releases()
         if self._budget is not None and frame.tensors:
             size = large_bytes(frame)
             if size and not self._admit(frame, size):
@@ -223,7 +224,7 @@ class Stream:
     def _lease_ended(self, lease: int) -> None:
         """No array refers to a received tensor; this comes at any point of a thread's program."""
         self._released.append(lease)
-        if self._on_release is not None and len(self._released) == 1:
+        if self._on_release is not None:
             self._on_release()
 
     def send_releases_if_free(self) -> None:
@@ -273,6 +274,13 @@ class Stream:
     def feed(self, data: bytes) -> list[Frame]:
         """Decode bytes that came with the end of the handshake."""
         return self._decoder.feed(data)
+
+    def bulky(self) -> bool:
+        """True if large tensors may be in the frames of the last `read`."""
+        if self._decoder.bulky:
+            self._decoder.bulky = False
+            return True
+        return False
 
     @property
     def filling(self) -> bool:
