@@ -1,13 +1,13 @@
 """Steps that went through messages, for tests: what a session runs is what decode_flow returns."""
 
 from contextlib import contextmanager
-from dataclasses import replace
 from graphlib import TopologicalSorter
 from unittest import mock
 
 from headrace._src.core import proto
 from headrace._src.graph.flow_def import decode_flow, encode_flow
 from headrace._src.graph.graph import Graph
+from headrace._src.graph.partition import PartitionedProgram
 from headrace._src.ops.base.transfers import is_recv, is_send, key_of
 from headrace._src.partition.shares import shares
 from headrace._src.partition.stages import verify_stages
@@ -83,13 +83,12 @@ def partitions_are_sent():
             _check_acyclic(finished)
         each = shares(made, lambda device: device)
         assert [share.parts for share in each] == [(part,) for part in made.parts]
-        return replace(
-            found[0],
-            devices=tuple(p.devices[0] for p in found),
-            programs=tuple(p.programs[0] for p in found),
-            feeds=tuple(share.feeds for share in each),
-            sources=made.sources,
-            edges=made.edges,
+        return PartitionedProgram(
+            tuple(p.devices[0] for p in found),
+            tuple(p.programs[0] for p in found),
+            tuple(share.feeds for share in each),
+            made.sources,
+            made.edges,
         )
 
     def finish_parts_as_is(flow, options, whole=False):

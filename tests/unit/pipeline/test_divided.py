@@ -191,3 +191,16 @@ def test_what_is_placed_without_a_device_runs_on_the_partition_s():
     ((device, flow),) = [(p.device, sent(p.flow)) for p in parts.parts]
     program = finish_partitions([(device, flow)], options, compiled=True)
     assert {i.op.device for i in program.instructions} == {device}
+
+
+def test_a_transfer_that_passes_cut_off_its_source_is_not_left():
+    x = tf.placeholder(tf.float32, [2], name="x")
+    with on(0):
+        a = tf.identity(x)
+    with on(1):
+        y = tf.tanh(a)
+    parts, options = divided([y], [x])
+    (part,) = parts.parts
+    assert [n.type for n in part.flow.nodes] == ["Tanh"]
+    (found,) = run_in_tasks(parts, options, [np.ones(2, np.float32)])
+    np.testing.assert_allclose(found, np.tanh(np.ones(2, np.float32)), rtol=1e-6)

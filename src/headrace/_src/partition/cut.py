@@ -21,9 +21,9 @@ from headrace._src.graph.partition import Edge, Partition, Partitions
 from headrace._src.ops.base.transfers import RECV, SEND, SEND_CONTROL, for_flow, is_transfer
 from headrace._src.partition.control_loops import Looped, add_control_loops
 from headrace._src.partition.stages import NO_STAGE, awaited, levels
-from headrace._src.partition.transfers import settle_devices
+from headrace._src.partition.transfers import on_device, settle_devices
 
-__all__ = ["cut"]
+__all__ = ["cut", "cut_all"]
 
 _EMPTY = ValueType(float32, (0,))
 
@@ -36,9 +36,17 @@ def cut(
     """
     if len(flow.devices) < 2:
         return flow
-    flow = settle_devices(flow)
+    return cut_all(flow, incarnations, flow.devices[0])
+
+
+def cut_all(flow: Dataflow, incarnations: Mapping[str, int], home: str) -> Partitions:
+    """Return the partitions of a step, also if all of it is on one device. home: the device of
+    what has none, if no other device takes part.
+    """
+    devices = flow.devices or [home]
+    flow = settle_devices(flow) if len(devices) > 1 else on_device(flow, devices[0])
     looped = add_control_loops(flow) if flow.steers else Looped(flow, {})
-    return _Cut(looped, incarnations).run()
+    return _Cut(looped, incarnations, devices).run()
 
 
 class _Half:
@@ -63,14 +71,16 @@ class _Half:
 
 
 class _Cut:
-    def __init__(self, looped: Looped, incarnations: Mapping[str, int]) -> None:
+    def __init__(
+        self, looped: Looped, incarnations: Mapping[str, int], devices: Sequence[str]
+    ) -> None:
         self._flow = flow = looped.flow
         self._incarnations = incarnations
         self._levels = levels(flow)
         self._awaited = awaited(flow)
         self._triggers = looped.triggers
         self._positions: dict[Node, int] = {}
-        self._halves = {device: _Half(device, self._positions) for device in flow.devices}
+        self._halves = {device: _Half(device, self._positions) for device in devices}
         self._moves = self._find_moves()
         self._signals = self._find_signals()
         self._sent: set[tuple[Node, str]] = set()  # control edges

@@ -23,13 +23,14 @@ from headrace._src.core.collector import without_collector
 from headrace._src.core.config import settings
 from headrace._src.core.errors import InternalError
 from headrace._src.core.progress import announced
-from headrace._src.graph.dataflow import Dataflow, map_parts, rebuild
+from headrace._src.graph.dataflow import Dataflow
 from headrace._src.graph.partition import Edge, Partition, PartitionedProgram, Partitions
 from headrace._src.graph.verify_flow import verify_dataflow
 from headrace._src.ops.base.stages import in_stages, keeps_stages
 from headrace._src.ops.base.transfers import is_recv
-from headrace._src.partition.cut import cut
+from headrace._src.partition.cut import cut_all
 from headrace._src.partition.shares import feeds_of
+from headrace._src.partition.transfers import on_device
 from headrace._src.partition.verify import verify_partitions, verify_programs
 from headrace._src.pipeline.passes import Options, incarnations, run_stage, with_transfers
 from headrace._src.pipeline.schedule import schedule_flow
@@ -40,35 +41,14 @@ __all__ = ["divide", "finish_partitions"]
 @without_collector
 def divide(step: Dataflow, options: Options, as_is: bool = False) -> Partitions:
     """Return the partitions of an optimised step, or of a prepared one (`as_is`); a single one if
-    all of it is on one device.
+    all of it is on one device, and none if it runs and fetches nothing.
     """
     if as_is:
         step = with_transfers(step, options)
-    made = cut(step, incarnations(options))
-    if isinstance(made, Dataflow):
-        made = _single(made, next(iter(made.devices), options.devices[0].name))
+    made = cut_all(step, incarnations(options), options.devices[0].name)
     if settings().verify:
         verify_partitions(made)
     return made
-
-
-def _single(flow: Dataflow, device: str) -> Partitions:
-    flow = _on_device(flow, device)
-    return Partitions(
-        (Partition(device, flow),),
-        flow.feeds,
-        flow.tensors,
-        tuple((0, i) for i in range(len(flow.fetches))),
-        positions={node: i for i, node in enumerate(flow.nodes)},
-    )
-
-
-def _on_device(flow: Dataflow, device: str) -> Dataflow:
-    """Give a device to the nodes that passes have made without one."""
-    flow = map_parts(flow, lambda part: _on_device(part, device))
-    if all(node.device for node in flow.nodes):
-        return flow
-    return rebuild(flow, lambda n, inputs, controls: n.moved(inputs, controls, n.device or device))
 
 
 @without_collector
@@ -120,7 +100,7 @@ def _finished(
             raise InternalError(None, None, message)
         logging.getLogger("headrace").warning("a step is not compiled: %s", message)
         changed = flow
-    changed = _on_device(changed, device)
+    changed = on_device(changed, device)
     changed = replace(changed, nodes=in_stages(changed))
     if settings().verify:
         verify_dataflow(changed)
