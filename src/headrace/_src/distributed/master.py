@@ -244,6 +244,16 @@ class Master:
         found = self._sessions[session]
         return found.opening.config, [d for task in found.tasks for d in found.devices[task]]
 
+    def held(self) -> dict[str, int]:
+        """Return how much the master keeps. Without clients it is nothing."""
+        return {
+            "sessions": len(self._sessions),
+            "graphs": len(self._graphs),
+            "runs": len(self._runs),
+            "resets": len(self._resets),
+            "requests": len(self._asked),
+        }
+
     # -- Sessions ----------------------------------------------------------------------------------
 
     def _open(self, peer: Peer, message: say.OpenSession) -> Instructions:

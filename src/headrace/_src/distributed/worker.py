@@ -105,6 +105,11 @@ class Worker:
         answer = do.Send(session[0], say.WorkerSessionOpened(number, devices, clock))
         return [answer, *self._close_if_idle(known)]
 
+    def not_opened(self, session: Key, number: int, error: BaseException) -> Instructions:
+        """The state of a session could not be made."""
+        self._sessions.pop(session, None)
+        return [do.Send(session[0], say.failed(number, error))]
+
     def built(self, graph: tuple[Key, int], error: BaseException | None) -> Instructions:
         """The executable of a graph is there, or could not be made."""
         session = self._sessions.get(graph[0])
@@ -144,6 +149,16 @@ class Worker:
     def running(self) -> list[int]:
         """Return the numbers of the steps that run."""
         return list(self._steps)
+
+    def held(self) -> dict[str, int]:
+        """Return how much the worker keeps. Without sessions and steps it is nothing."""
+        return {
+            "sessions of masters": len(self._sessions),
+            "steps": len(self._steps),
+            "early tensors": self._early_count,
+            "early steps": len(self._early),
+            "spilt steps": len(self._spilt),
+        }
 
     # -- Sessions ----------------------------------------------------------------------------------
 
