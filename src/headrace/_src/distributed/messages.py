@@ -51,6 +51,7 @@ __all__ = [
     "error_of",
     "failed",
     "step_ids",
+    "steps_of",
 ]
 
 Tensors = tuple[Any, ...]
@@ -223,6 +224,10 @@ class WorkerSessionOpened(NamedTuple):
 
 
 class CloseWorkerSession(NamedTuple):
+    """Close a session; all sessions of this master, if `session` is 0. If the number is 0, there is
+    no answer.
+    """
+
     number: int
     session: int
 
@@ -396,9 +401,16 @@ def _check(form: type[Any], name: str, value: Any) -> None:
 
 
 def step_ids(incarnation: int) -> Iterator[int]:
-    """Return the numbers of a master's steps: no other master of the cluster uses them."""
-    first = (incarnation * 0x9E3779B97F4A7C15 >> 20 & 0xFFFFFF) << 40
+    """Return the numbers of a master's steps. Workers refuse a master whose numbers are those of
+    another one (see steps_of).
+    """
+    first = steps_of(incarnation) << 40
     return iter(range(first + 1, first + (1 << 40)))
+
+
+def steps_of(incarnation: int) -> int:
+    """Return the upper 24 bits of the numbers of a master's steps."""
+    return incarnation * 0x9E3779B97F4A7C15 >> 20 & 0xFFFFFF
 
 
 def failed(number: int, error: BaseException, form: type[Any] = Failed) -> Any:

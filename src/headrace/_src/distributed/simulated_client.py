@@ -69,7 +69,7 @@ class Client:
     def _forget(self) -> None:
         """The session is gone, with all requests."""
         for run in self.runs.values():
-            self.world.failed(run, errors.UNKNOWN, "the connection has ended")
+            self.world.failed(run, None, errors.UNKNOWN, "the connection has ended")
         self.pending.clear()
         self.runs.clear()
         self.session = None
@@ -92,7 +92,7 @@ class Client:
             self.world.violated(f"{self.me} got {message}, but waits for {self.pending} only")
         run = self.runs.pop(message.number, None)
         if isinstance(message, say.Failed):
-            self._refused(request, run, message)
+            self._refused(peer, request, run, message)
         elif isinstance(request, say.OpenSession):
             self.session = message.session
             self.tasks = {d[0].rpartition("/device")[0]: d[3] for d in message.devices}
@@ -103,9 +103,9 @@ class Client:
             self.world.succeeded(run, message.tensors)
             self.is_content = self.world.calm
 
-    def _refused(self, request: Any, run: Any, message: say.Failed) -> None:
+    def _refused(self, peer: Peer, request: Any, run: Any, message: say.Failed) -> None:
         if run is not None:
-            self.world.failed(run, message.code, message.message)
+            self.world.failed(run, peer, message.code, message.message)
         if message.code in _LOST and getattr(request, "session", 0) == self.session:
             if self.session is not None and not isinstance(request, say.CloseSession):
                 self._close()
@@ -180,7 +180,7 @@ class Run:
         self.client, self.token, self.plan, self.tasks = client, token, plan, tasks
         self.applied: list[Peer] = []
         self.succeeded = False
-        self.failed_at: float | None = None
+        self.failed_by: Peer | None = None
 
     @property
     def expected(self) -> list[Peer]:

@@ -18,7 +18,7 @@ import sys
 from collections import deque
 from collections.abc import Callable
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 from headrace._src.core import errors
 from headrace._src.distributed import instructions as do
@@ -52,6 +52,12 @@ class Violation(AssertionError):
             f"replay: python -m headrace._src.distributed.simulator {seed}"
         )
         self.seed, self.reason, self.log = seed, reason, log
+
+
+class Stale(NamedTuple):
+    """A message of an old process, whose number is that of a step or request of others."""
+
+    message: Any
 
 
 class Connection:
@@ -170,13 +176,13 @@ class Process:
 
     def _rave(self) -> None:
         """Send what an old process may have under way: as if its numbers were those of now."""
-        for links in self.links.values():
+        for links in [self.links[peer] for peer in self.links if peer.name in TASKS]:
             for number in self.world.likely_steps():
                 for edge in range(2):
-                    links[0].send(self, say.Tensor(number, edge, 0, "", ("stale", self.me)))
-                links[0].send(self, say.StepDone(number, 0, ("stale",)))
+                    links[0].send(self, Stale(say.Tensor(number, edge, 0, "", ("stale", self.me))))
+                links[0].send(self, Stale(say.StepDone(number, 0, ("stale",))))
             for number in self.world.likely_requests():
-                links[0].send(self, say.Done(number))
+                links[0].send(self, Stale(say.Done(number)))
 
     # -- The driver --------------------------------------------------------------------------------
 
@@ -209,8 +215,13 @@ class Process:
         self.perform(self.master.lost(peer, self.world.now))
 
     def frame(self, link: Connection, peer: Peer, message: Any) -> None:
-        if self.holds(link):
-            self.perform(self._received(peer, message))
+        if not self.holds(link):
+            return
+        if isinstance(message, Stale):
+            message = message.message
+            if (self.me, peer, message.number) in self.world.asked:
+                return  # that is not an old process, but one that lies
+        self.perform(self._received(peer, message))
 
     def _received(self, peer: Peer, message: Any) -> list[Any]:
         form = type(message)
@@ -238,8 +249,10 @@ class Process:
     def _send(self, each: do.Send) -> list[Any]:
         if isinstance(each.message, say.RunGraph):
             self.world.last_step[self.me] = each.message.number
+            self.world.takes_part.add((each.message.number, each.peer))
         elif isinstance(each.message, say.RegisterGraph | say.OpenWorkerSession):
             self.world.last_request[self.me] = each.message.number
+        self.world.asked.add((self.me, each.peer, each.message.number))
         if each.peer == self.me:
             return self._received(self.me, each.message)
         if each.peer in self.links:
@@ -319,9 +332,9 @@ class Process:
         if session not in self.begun:
             self.begun.add(session)
             for other in self.steps.values():
-                old = other.graph[0][0].name == session[0].name
-                old = old and other.graph[0][0].incarnation < session[0].incarnation
-                if other.stopped is not None or old or other.run.failed_at is not None:
+                master = other.graph[0][0]
+                old = master.name == session[0].name and master < session[0]
+                if other.stopped is not None or old or other.run.failed_by == session[0]:
                     self.world.violated(f"the first step of {session} overlaps with {other}")
         self.steps[each.step] = step
         step.go_on()
@@ -393,6 +406,8 @@ class World:
         self.runs: dict[int, Run] = {}
         self.last_step: dict[Peer, int] = {}
         self.last_request: dict[Peer, int] = {}
+        self.takes_part: set[tuple[int, Peer]] = set()  # steps and the processes that run them
+        self.asked: set[tuple[Peer, Peer, int]] = set()  # requests by sender and receiver
         self.trouble: dict[str, float] = {}  # when something last happened to a task
         self._queue: list[Any] = []
         self._serial = 0
@@ -536,9 +551,9 @@ class World:
         if list(fetches) != [(run.token, Peer(name, run.tasks[name])) for name in names]:
             self.violated(f"run {run.token} returned {fetches}")
 
-    def failed(self, run: Run, code: int, text: str) -> None:
-        """A client was told that its run has failed, or has gone itself."""
-        run.failed_at = self.now
+    def failed(self, run: Run, master: Peer | None, code: int, text: str) -> None:
+        """A client was told by its master that its run has failed, or has lost its master."""
+        run.failed_by = master
         names = {name for op in run.plan for name in op.split()[1:]} | {run.client.target}
         if code in (errors.ABORTED, errors.UNAVAILABLE) and not names & set(self.trouble):
             self.violated(f"run {run.token} failed without a reason: {text}")

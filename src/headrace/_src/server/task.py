@@ -334,9 +334,7 @@ class Task:
         try:
             devices = self._state.open(each.session, each.request)
         except Exception as error:
-            number = each.request.number
-            self._worker.received(each.session[0], say.CloseWorkerSession(0, each.session[1]))
-            return [do.Send(each.session[0], say.failed(number, error))]
+            return self._worker.not_opened(each.session, each.request.number, error)
         return self._worker.opened(each.session, each.request.number, devices, _clock())
 
     def _close_state(self, each: do.CloseState) -> list[Any]:
