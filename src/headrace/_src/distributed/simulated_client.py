@@ -180,7 +180,14 @@ class Run:
         self.client, self.token, self.plan, self.tasks = client, token, plan, tasks
         self.applied: list[Peer] = []
         self.succeeded = False
+        self.began = client.world.now
+        self.master = client.link.peer_of(client)
         self.failed_by: Peer | None = None
+        self.failed_at = 0.0
+
+    def precedes(self, other: Run) -> bool:
+        """Return whether the master of another run had answered this one, as failed, before."""
+        return self.failed_by == other.master and self.failed_at < other.began
 
     @property
     def expected(self) -> list[Peer]:

@@ -107,7 +107,7 @@ class Connection:
         side = self.ends.index(target)
         when = max(self.arrivals[side], self.world.now + self.world.delay())
         self.arrivals[side] = when
-        self.world.after(when - self.world.now, target.me, verb, what, then)
+        self.world.at(when, target.me, verb, what, then)
 
 
 class Process:
@@ -334,7 +334,7 @@ class Process:
             for other in self.steps.values():
                 master = other.graph[0][0]
                 old = master.name == session[0].name and master < session[0]
-                if other.stopped is not None or old or other.run.failed_by == session[0]:
+                if other.stopped is not None or old or other.run.precedes(step.run):
                     self.world.violated(f"the first step of {session} overlaps with {other}")
         self.steps[each.step] = step
         step.go_on()
@@ -422,8 +422,14 @@ class World:
         self, delay: float, who: Peer | str, verb: str, what: Any, then: Callable[[], Any]
     ) -> None:
         """Let something happen later."""
+        self.at(self.now + delay, who, verb, what, then)
+
+    def at(
+        self, when: float, who: Peer | str, verb: str, what: Any, then: Callable[[], Any]
+    ) -> None:
+        """Let something happen at a time, after what was to happen then already."""
         self._serial += 1
-        heapq.heappush(self._queue, (self.now + delay, self._serial, who, verb, what, then))
+        heapq.heappush(self._queue, (when, self._serial, who, verb, what, then))
 
     def note(self, who: Any, verb: str, what: Any) -> None:
         self.log.append((self.now, who, verb, what))
@@ -451,15 +457,11 @@ class World:
     def connect(self, source: Any, target: Process) -> Connection:
         """Connect two parties; the one that was asked knows first."""
         made = Connection(self, source, target)
-        one, two = self.delay(), self.delay()
-        self.after(
-            one, target.me, "is linked to", source.me, lambda: target.do(lambda: target.linked(made))
-        )
-        self.after(
-            *(one + two, source.me, "is linked to", target.me),
-            lambda: source.do(lambda: source.linked(made)),
-        )
-        made.arrivals = [self.now + one + two, self.now + one]
+        first = self.now + self.delay()
+        made.arrivals = [first + self.delay(), first]
+        for end, when in zip(made.ends, made.arrivals, strict=True):
+            link = lambda end=end: end.do(lambda: end.linked(made))  # noqa: E731
+            self.at(when, end.me, "is linked to", made.peer_of(end), link)
         return made
 
     def likely_steps(self) -> list[int]:
@@ -553,7 +555,7 @@ class World:
 
     def failed(self, run: Run, master: Peer | None, code: int, text: str) -> None:
         """A client was told by its master that its run has failed, or has lost its master."""
-        run.failed_by = master
+        run.failed_by, run.failed_at = master, self.now
         names = {name for op in run.plan for name in op.split()[1:]} | {run.client.target}
         if code in (errors.ABORTED, errors.UNAVAILABLE) and not names & set(self.trouble):
             self.violated(f"run {run.token} failed without a reason: {text}")
