@@ -158,9 +158,12 @@ class Master:
         if known == peer:
             return []
         newest = self._newest.get(peer.name)
+        fenced = say.Fenced(0, f"{peer.name} has been replaced")
         if newest is not None and newest.incarnation > peer.incarnation:
-            return [do.Send(peer, say.Fenced(0, f"{peer.name} has been replaced"))]
-        found: Instructions = [] if known is None else self.lost(known, now, "was restarted")
+            return [do.Send(peer, fenced)]
+        found: Instructions = []
+        if known is not None:
+            found += [do.Send(known, fenced), *self.lost(known, now, "was restarted")]
         if newest == peer:  # it may not know that the connection was lost: end what it still has
             found.append(do.Send(peer, say.CloseWorkerSession(0, 0)))
         self._peers[peer.name] = self._newest[peer.name] = peer

@@ -131,11 +131,11 @@ class Client:
         elif not self.steps or random.random() < 0.05:
             if len(self.pending) < 4:
                 self._ask(say.Prepare, self.session, [], self._plan(), [], 0)
-        elif random.random() < 0.03:
+        elif random.random() < 0.02:
             self._close()
         elif random.random() < 0.03:
             self._ask(say.ResetContainers, [], [])
-        elif self.runs and random.random() < 0.2:
+        elif self.runs and random.random() < 0.03:
             self._ask(say.CancelRun, self.session, random.choice(list(self.runs)))
         elif len(self.runs) < 2:
             self._run()

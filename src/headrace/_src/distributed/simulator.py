@@ -96,9 +96,10 @@ class Connection:
     def cut(self) -> None:
         """Lose all messages under way; both ends learn of it, at different times."""
         self.is_cut = True
-        for end in self.ends:
+        for end, linked in zip(self.ends, self.arrivals, strict=True):
             delay = self.world.random.choice((0.001, 0.1, 1.2)) * self.world.random.random()
-            self.world.after(delay, end.me, "loses", self.peer_of(end), lambda e=end: self.tell(e))
+            when, tell = max(linked, self.world.now + delay), lambda e=end: self.tell(e)
+            self.world.at(when, end.me, "sees the cut from", self.peer_of(end), tell)
 
     def tell(self, end: Any) -> None:
         end.do(lambda: end.unlinked(self))
@@ -147,14 +148,14 @@ class Process:
         """End at once. silent: the host is gone, so that others notice only after a while."""
         self.alive = self.paused = False
         self.backlog.clear()
-        for link in [each for links in self.links.values() for each in links]:
+        for link in self.world.connections_of(self):
             link.cut() if silent else link.close(self)
 
     def pause(self) -> None:
         """Stop as with SIGSTOP. The others take it for dead after a while."""
         self.paused = True
         stopped = self.world.now
-        for link in [each for links in self.links.values() for each in links]:
+        for link in self.world.connections_of(self):
             other = link.other(self)
 
             def give_up(link: Connection = link, other: Any = other) -> None:
@@ -452,6 +453,8 @@ class World:
         self.note(made.me, "starts", "")
         self.processes.append(made)
         self.current[name] = made
+        if self.random.random() < 0.5:
+            made.perform([do.Connect(task, "host:1") for task in TASKS if task != name])
         return made
 
     def connect(self, source: Any, target: Process) -> Connection:
@@ -464,6 +467,10 @@ class World:
             self.at(when, end.me, "is linked to", made.peer_of(end), link)
         return made
 
+    def connections_of(self, party: Any) -> list[Connection]:
+        """Return the connections of a process, and those that are being made."""
+        return [each for each in self.connections if party in each.ends and not each.is_cut]
+
     def likely_steps(self) -> list[int]:
         """Return numbers of steps that run, or run soon."""
         return [last + more for last in self.last_step.values() for more in (0, 1, 2)]
@@ -475,7 +482,7 @@ class World:
 
     def _plan_faults(self) -> None:
         faults = [self._crash, self._pause, self._pause, self._cut, self._kill_client]
-        for _ in range(self.random.randint(0, 6)):
+        for _ in range(self.random.randint(0, 8)):
             fault = self.random.choice(faults)
             self.after(self.random.uniform(0.2, _CHAOS - 1), "fate", fault.__name__, "", fault)
 
