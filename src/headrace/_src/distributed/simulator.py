@@ -40,6 +40,10 @@ _TO_WORKER = (
     *(say.OpenWorkerSession, say.CloseWorkerSession, say.RegisterGraph, say.DeregisterGraph),
     *(say.RunGraph, say.AbortStep, say.Tensor),
 )
+_TRAPS = (
+    *(say.OpenWorkerSession, say.WorkerSessionOpened, say.RegisterGraph, say.Done, say.RunGraph),
+    *(say.Tensor, say.Tensor, say.Tensor, say.StepDone, say.StepFailed, say.AbortStep),
+)
 
 
 class Violation(AssertionError):
@@ -87,6 +91,7 @@ class Connection:
                 target.do(lambda: target.frame(self, self.peer_of(target), message))
 
         self._post(target, "receives", (self.peer_of(target), message), arrive)
+        self.world.spring(self, source, message)
 
     def close(self, source: Any) -> None:
         """Close it from one end: the other learns of it after the messages under way."""
@@ -172,6 +177,8 @@ class Process:
         self.paused, self.woke = False, self.world.now
         if self.world.current.get(self.me.name) is not self:
             self._rave()
+            for times in range(1, 5):
+                self.after(0.2 * times, "speaks of the past", "", self._rave)
         while self.backlog and self.alive:
             self.backlog.popleft()()
 
@@ -199,7 +206,8 @@ class Process:
         for old in older:  # messages of theirs may still be under way inside the driver
             for stale in self.links[old]:
                 close = lambda s=stale: (s.close(self), self.unlinked(s))  # noqa: E731
-                self.after(self.world.random.uniform(0, 0.3), "drops", old, close)
+                delay = self.world.random.choice((0.0, 0.3, 2.0)) * self.world.random.random()
+                self.after(delay, "drops", old, close)
         if peer.name in TASKS:
             self.perform(self.master.connected(peer, self.world.now))
 
@@ -409,7 +417,8 @@ class World:
         self.last_request: dict[Peer, int] = {}
         self.takes_part: set[tuple[int, Peer]] = set()  # steps and the processes that run them
         self.asked: set[tuple[Peer, Peer, int]] = set()  # requests by sender and receiver
-        self.trouble: dict[str, float] = {}  # when something last happened to a task
+        self.trouble: set[Peer] = set()  # processes that something has happened to
+        self.traps: list[tuple[type[Any], Callable[[Connection, Any], None]]] = []
         self._queue: list[Any] = []
         self._serial = 0
         self._slow = self.random.choice((0.001, 0.01, 0.1))
@@ -482,14 +491,29 @@ class World:
 
     def _plan_faults(self) -> None:
         faults = [self._crash, self._pause, self._pause, self._cut, self._kill_client]
+        faults += [self._set_trap] * 4
         for _ in range(self.random.randint(0, 8)):
             fault = self.random.choice(faults)
             self.after(self.random.uniform(0.2, _CHAOS - 1), "fate", fault.__name__, "", fault)
 
-    def _crash(self) -> None:
-        process = self.random.choice(list(self.current.values()))
+    def _set_trap(self) -> None:
+        """Let a fault happen to the next message of some kind."""
+        faults = [self._cut_one, self._cut_one, lambda _, sender: self._crash(sender)]
+        self.traps.append((self.random.choice(_TRAPS), self.random.choice(faults)))
+
+    def spring(self, link: Connection, sender: Any, message: Any) -> None:
+        for trap in self.traps:
+            if isinstance(message, trap[0]) and isinstance(sender, Process) and not self.calm:
+                self.traps.remove(trap)
+                self.after(0.0, "fate", "springs a trap at", message, lambda: trap[1](link, sender))
+                return
+
+    def _crash(self, process: Process | None = None) -> None:
+        process = process or self.random.choice(list(self.current.values()))
+        if self.current.get(process.me.name) is not process:
+            return
         if process.alive and not process.paused:
-            self.trouble[process.me.name] = self.now
+            self.trouble.add(process.me)
             self.note(process.me, "crashes", "")
             process.crash(silent=self.random.random() < 0.3)
             del self.current[process.me.name]
@@ -498,7 +522,6 @@ class World:
     def _restart(self, name: str) -> None:
         def start() -> None:
             if name not in self.current:
-                self.trouble[name] = self.now
                 self.start(name)
 
         delay = self.random.choice((0.001, 0.2, 1.0)) * self.random.random()
@@ -511,7 +534,7 @@ class World:
             return
         self.note(process.me, "is paused", "")
         process.pause()
-        self.trouble[name] = self.now
+        self.trouble.add(process.me)
 
         def replace() -> None:
             if process.paused and self.current.get(name) is process:
@@ -520,7 +543,6 @@ class World:
 
         def wake() -> None:
             if process.paused:
-                self.trouble[name] = self.now
                 self.note(process.me, "wakes up", "")
                 process.wake()
 
@@ -531,9 +553,12 @@ class World:
     def _cut(self) -> None:
         live = [c for c in self.connections if not c.is_cut and all(e.holds(c) for e in c.ends)]
         if live:
-            link = self.random.choice(live)
+            self._cut_one(self.random.choice(live))
+
+    def _cut_one(self, link: Connection, sender: Any = None) -> None:
+        if not link.is_cut:
             for end in link.ends:
-                self.trouble[end.me.name] = self.now
+                self.trouble.add(end.me)
             self.note("fate", "cuts", [end.me for end in link.ends])
             link.cut()
 
@@ -563,8 +588,11 @@ class World:
     def failed(self, run: Run, master: Peer | None, code: int, text: str) -> None:
         """A client was told by its master that its run has failed, or has lost its master."""
         run.failed_by, run.failed_at = master, self.now
-        names = {name for op in run.plan for name in op.split()[1:]} | {run.client.target}
-        if code in (errors.ABORTED, errors.UNAVAILABLE) and not names & set(self.trouble):
+        names = {name for op in run.plan for name in op.split()[1:]}
+        part = {Peer(name, run.tasks[name]) for name in names} | {run.master}
+        if "has been restarted" in text:  # a worker may still be connected to the old process
+            part |= {peer for peer in self.trouble if peer.name in names}
+        if code in (errors.ABORTED, errors.UNAVAILABLE) and not part & self.trouble:
             self.violated(f"run {run.token} failed without a reason: {text}")
         self.after(_BOUND, "the judge", "looks for", run.token, lambda: self._check_ended(run))
 
