@@ -24,8 +24,9 @@ class Client:
         self.world, self.target = world, target
         self.index = index
         self.me = Peer(f"client{index}", 1)
+        self.connections = 0
         self.link: Any = None
-        self.connecting = False
+        self.making: Any = None  # a connection that is being made
         self.numbers = 0
         self.pending: dict[int, Any] = {}
         self.runs: dict[int, Any] = {}  # by the number of the request
@@ -46,8 +47,9 @@ class Client:
             self._leave()
 
     def _leave(self) -> None:
-        if self.link is not None:
-            self.link.close(self)
+        for link in (self.link, self.making):
+            if link is not None:
+                link.close(self)
         self._forget()
         self.is_over = True
 
@@ -57,14 +59,14 @@ class Client:
         return link is self.link and not self.is_over
 
     def linked(self, link: Any) -> None:
-        self.connecting = False
-        self.link = link
+        self.link, self.making = link, None
 
     def unlinked(self, link: Any) -> None:
         if link is self.link:
             self.link = None
             self._forget()
-        self.connecting = False
+        elif link is self.making:
+            self.making = None
 
     def _forget(self) -> None:
         """The session is gone, with all requests."""
@@ -131,21 +133,19 @@ class Client:
         elif not self.steps or random.random() < 0.05:
             if len(self.pending) < 4:
                 self._ask(say.Prepare, self.session, [], self._plan(), [], 0)
-        elif random.random() < 0.02:
+        elif random.random() < 0.02 and not (self.world.calm and self.runs):
             self._close()
         elif random.random() < 0.03:
             self._ask(say.ResetContainers, [], [])
-        elif self.runs and random.random() < 0.03:
-            self._ask(say.CancelRun, self.session, random.choice(list(self.runs)))
         elif len(self.runs) < 2:
             self._run()
 
     def _connect(self) -> None:
         target = self.world.current.get(self.target)
-        if not self.connecting and target is not None and not target.paused:
-            self.connecting = True
-            self.me = Peer(f"client{self.index}", self.me.incarnation + 1)
-            self.world.connect(self, target)
+        if self.making is None and target is not None and not target.paused:
+            self.connections += 1
+            self.me = Peer(f"client{self.index}-{self.connections}", 1)
+            self.making = self.world.connect(self, target)
 
     def _close(self) -> None:
         self._ask(say.CloseSession, self.session)
@@ -171,6 +171,13 @@ class Client:
         shape = random.choice((0, 0, random.randint(1, 9)))
         number = self._ask(say.Run, self.session, step, timeout, 0, (token, shape))
         self.runs[number] = run
+        if random.random() < 0.1 and not self.world.calm:
+            cancel = lambda: self.do(lambda: self._cancel(number))  # noqa: E731
+            self.world.after(random.choice((0.0, 0.2)), self.me, "cancels", number, cancel)
+
+    def _cancel(self, number: int) -> None:
+        if number in self.runs and self.session is not None:
+            self._ask(say.CancelRun, self.session, number)
 
 
 class Run:
