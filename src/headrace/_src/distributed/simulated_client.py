@@ -129,13 +129,14 @@ class Client:
             elif not any(isinstance(each, say.OpenSession) for each in self.pending.values()):
                 self._ask(say.OpenSession, "p", b"")
         elif self.is_content:
-            self._leave() if random.random() < 0.3 else self._close()
+            if not self.runs:
+                self._leave() if random.random() < 0.3 else self._close()
         elif not self.steps or random.random() < 0.05:
             if len(self.pending) < 4:
                 self._ask(say.Prepare, self.session, [], self._plan(), [], 0)
-        elif random.random() < 0.02 and not (self.world.calm and self.runs):
+        elif random.random() < (0.03 if not self.runs else 0.003 if not self.world.calm else 0):
             self._close()
-        elif random.random() < 0.03:
+        elif random.random() < 0.02:
             self._ask(say.ResetContainers, [], [])
         elif len(self.runs) < 2:
             self._run()

@@ -206,7 +206,7 @@ class Process:
         for old in older:  # messages of theirs may still be under way inside the driver
             for stale in self.links[old]:
                 close = lambda s=stale: (s.close(self), self.unlinked(s))  # noqa: E731
-                delay = self.world.random.choice((0.0, 0.3, 2.0)) * self.world.random.random()
+                delay = self.world.random.choice((0.0, 0.3, 3.0)) * self.world.random.random()
                 self.after(delay, "drops", old, close)
         if peer.name in TASKS:
             self.perform(self.master.connected(peer, self.world.now))
@@ -288,7 +288,8 @@ class Process:
     def _stop(self, each: do.Stop) -> None:
         if self.world.current.get(self.me.name) is self:
             self.world.violated(f"{self.me} has no successor and was fenced: {each.reason}")
-        self.crash(silent=False)
+        delay = self.world.random.random()
+        self.after(delay, "stops", "", lambda: self.crash(silent=False))
 
     # -- The worker's work -------------------------------------------------------------------------
 
