@@ -570,7 +570,9 @@ class Master:
             if run.client == peer and run.request.number == message.run:
                 found += self._stop(run, error)
         for graph in self._graphs.values():
-            kept = [each for each in graph.waiting if (each[0], each[1].number) != (peer, message.run)]
+            kept = [
+                each for each in graph.waiting if (each[0], each[1].number) != (peer, message.run)
+            ]
             if len(kept) < len(graph.waiting):
                 graph.waiting = kept
                 found.append(do.Send(peer, say.failed(message.run, error)))

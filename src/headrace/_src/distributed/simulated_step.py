@@ -62,7 +62,10 @@ class SimulatedStep:
 
     def deliver(self, message: say.Tensor) -> None:
         """Take a tensor, and check where it comes from."""
-        if message.tensors[0] == "stale" and (self.number, message.tensors[1]) in self.world.takes_part:
+        if (
+            message.tensors[0] == "stale"
+            and (self.number, message.tensors[1]) in self.world.takes_part
+        ):
             return  # that is not an old process, but one that lies
         wanted = [op for op in self.script if op[0] == "recv" and op[1] == message.edge]
         sender = Peer(wanted[0][2], self.tasks[wanted[0][2]]) if wanted else None
