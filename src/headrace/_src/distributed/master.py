@@ -189,6 +189,8 @@ class Master:
                 found += self._fail(run, _gone(peer.name, why))
         for number, (_, _, left) in list(self._resets.items()):
             found += self._reset_answered(number, peer) if peer in left else []
+        for number in [n for n, asked in self._asked.items() if asked[2] == peer]:
+            del self._asked[number]  # if it answers all the same, it answers too late
         return found
 
     def extended(self, request: say.ExtendGraph, error: BaseException | None) -> Instructions:

@@ -1,6 +1,6 @@
-"""A client of the simulator: opens sessions, prepares steps, runs and cancels them, closes sessions,
-and makes new ones after AbortedError and UnavailableError. It checks that each request is answered
-once. When faults have ceased, it needs one more run that succeeds, and leaves.
+"""A client of the simulator: opens sessions, prepares steps, runs and cancels them, closes
+sessions, and makes new ones after AbortedError and UnavailableError. It checks that each request is
+answered once. When faults have ceased, it needs one more run that succeeds, and leaves.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _LOST = (errors.ABORTED, errors.UNAVAILABLE)
 
 
 class Client:
-    """A client. pending: its requests without answers, by number. target: the task of its master."""
+    """A client. pending: its requests without answers, by number. target: its master's task."""
 
     def __init__(self, world: Any, index: int, target: str) -> None:
         self.world, self.target = world, target

@@ -1,7 +1,7 @@
 """A step of the simulator: Sends, Recvs and an update, in the order of a script.
 
-A plan is a list of texts: "send A B", "update A", "block A". A task's script has its part of each, in
-the same order, so that steps do not deadlock. The tensors say whose they are, which is checked.
+A plan is a list of texts: "send A B", "update A", "block A". A task's script has its part of each,
+in the same order, so that steps do not deadlock. The tensors say whose they are, which is checked.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""A cluster of masters and workers under a virtual clock and a virtual network. In: a seed. Out: a log
-of events; Violation if an invariant does not hold.
+"""A cluster of masters and workers under a virtual clock and a virtual network. In: a seed. Out: a
+log of events; Violation if an invariant does not hold.
 
 The machines are the real ones. The drivers do as `server.task` does, with as little as the machines
 may rely on: messages of one connection arrive in order or, when it is cut, not at all; both ends of
