@@ -108,9 +108,9 @@ class Client:
     def _refused(self, peer: Peer, request: Any, run: Any, message: say.Failed) -> None:
         if run is not None:
             self.world.failed(run, peer, message.code, message.message)
-        if message.code in _LOST and getattr(request, "session", 0) == self.session:
-            if self.session is not None and not isinstance(request, say.CloseSession):
-                self._close()
+        mine = self.session is not None and getattr(request, "session", 0) == self.session
+        if message.code in _LOST and mine:
+            self._close()
 
     # -- What it does ------------------------------------------------------------------------------
 

@@ -83,8 +83,7 @@ class Process:
 
             def give_up(link: Connection = link, other: Any = other) -> None:
                 if self.paused and self.woke < stopped and other.holds(link):
-                    link.close(other)
-                    other.unlinked(link)
+                    other._drop(link)
 
             delay = self.world.random.uniform(0.8, 3.0)
             if isinstance(other, Process):
@@ -123,11 +122,14 @@ class Process:
         self.connecting.discard(peer.name)
         for old in older:  # messages of theirs may still be under way inside the driver
             for stale in self.links[old]:
-                close = lambda s=stale: (s.close(self), self.unlinked(s))  # noqa: E731
                 delay = self.world.random.choice((0.0, 0.3, 3.0)) * self.world.random.random()
-                self.after(delay, "drops", old, close)
+                self.after(delay, "drops", old, lambda link=stale: self._drop(link))
         if peer.name in TASKS:
             self.perform(self.master.connected(peer, self.world.now))
+
+    def _drop(self, link: Connection) -> None:
+        link.close(self)
+        self.unlinked(link)
 
     def unlinked(self, link: Connection) -> None:
         """A connection has ended: the process at its other end is lost, with all others to it."""
@@ -195,8 +197,6 @@ class Process:
         if task not in self.connecting:
             return
         target = self.world.current.get(task)
-        if target is self or any(peer.name == task for peer in self.links) and target is None:
-            return
         if target is None or target.paused or self.world.random.random() < 0.1:
             self.after(0.2, "tries again to connect to", task, lambda: self._attempt(task))
         else:

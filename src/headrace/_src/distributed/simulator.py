@@ -154,11 +154,12 @@ class World:
         self.traps.append((self.random.choice(_TRAPS), self.random.choice(faults)))
 
     def spring(self, link: Connection, sender: Any, message: Any) -> None:
-        for trap in self.traps:
-            if isinstance(message, trap[0]) and isinstance(sender, Process) and not self.calm:
-                self.traps.remove(trap)
-                self.after(0.0, "fate", "springs a trap at", message, lambda: trap[1](link, sender))
-                return
+        """Let the fault of a trap happen, if there is one for a message."""
+        found = [trap for trap in self.traps if isinstance(message, trap[0])]
+        if found and isinstance(sender, Process) and not self.calm:
+            self.traps.remove(found[0])
+            fault = found[0][1]
+            self.after(0.0, "fate", "springs a trap at", message, lambda: fault(link, sender))
 
     def _crash(self, process: Process | None = None) -> None:
         process = process or self.random.choice(list(self.current.values()))
