@@ -10,7 +10,11 @@ aborts the others; the client is told when all have ended, or after a grace peri
 Invariants: each request of a client is answered exactly once, unless the client is gone. Only tasks
 that take part in a step can fail it. A task that comes back as another process is not part of the
 sessions of its predecessor: their steps that need it fail with AbortedError, and the client makes a
-new session.
+new session. A process that is older than one that was ever connected is fenced. A task that was
+lost and is connected again, as the same process, first ends all that it still has of this master.
+
+The driver reports a process as lost when any connection to it has ended, and then uses none of the
+others: what was sent on the one that ended may be lost. It reports `extended` before other events.
 """
 
 from __future__ import annotations

@@ -6,7 +6,8 @@ tasks that take part in it: tensors are accepted from those processes only, so a
 comes back, or messages of one that were under way, can do nothing (white paper §3.3).
 
 Invariants: a step that was started ends exactly once, by `ended`; its master is then told, if it is
-still there. A step that lost a peer that takes part fails. The first step of a session starts only
+still there. A step that lost a peer that takes part fails, and so do later ones of the same graph:
+tensors may have been lost too. Tensors are kept only for steps that may still be started. The first step of a session starts only
 when the aborted steps of other sessions have ended here, so it never meets their effects.
 """
 
