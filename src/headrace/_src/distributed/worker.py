@@ -7,8 +7,9 @@ comes back, or messages of one that were under way, can do nothing (white paper 
 
 Invariants: a step that was started ends exactly once, by `ended`; its master is then told, if it is
 still there. A step that lost a peer that takes part fails, and so do later ones of the same graph:
-tensors may have been lost too. Tensors are kept only for steps that may still be started. The first step of a session starts only
-when the aborted steps of other sessions have ended here, so it never meets their effects.
+tensors may have been lost too. Tensors are kept only for steps that may still be started. The first
+step of a session starts only when the aborted steps of other sessions have ended here, so it never
+meets their effects.
 """
 
 from __future__ import annotations
