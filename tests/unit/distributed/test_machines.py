@@ -321,6 +321,19 @@ def test_an_older_process_of_a_task_is_fenced(cluster: FakeCluster) -> None:
     assert cluster.open(W0, 10) != session
 
 
+def test_a_session_goes_on_to_wait_when_an_older_process_of_a_task_comes(
+    cluster: FakeCluster,
+) -> None:
+    old = cluster.tasks[PS].me
+    cluster.kill(PS)
+    cluster.start(PS)
+    cluster.open(W0)
+    cluster.kill(PS)
+    assert cluster.ask(W0, say.OpenSession(10, "p", b"")) is None
+    told = cluster.tasks[W0].master.connected(old, 0.0)
+    assert told[1:] == [do.Connect(PS, f"host-of-{PS}:1")]
+
+
 def test_a_process_that_is_replaced_while_connected_is_fenced(cluster: FakeCluster) -> None:
     cluster.open(W0)
     master, old = cluster.tasks[W0].master, cluster.tasks[PS].me

@@ -164,7 +164,7 @@ class Master:
         newest = self._newest.get(peer.name)
         fenced = say.Fenced(0, f"{peer.name} has been replaced")
         if newest is not None and newest.incarnation > peer.incarnation:
-            return [do.Send(peer, fenced)]
+            return [do.Send(peer, fenced), *self._connect_again(peer.name)]
         found: Instructions = []
         if known is not None:
             found += [do.Send(known, fenced), *self.lost(known, now, "was restarted")]
@@ -175,6 +175,13 @@ class Master:
             if peer.name in session.missing and session.tasks[peer.name] is None:
                 found += self._open_on(session, peer)
         return found
+
+    def _connect_again(self, task: str) -> Instructions:
+        """Go on to connect to a task, if a session waits for it."""
+        for session in self._sessions.values():
+            if task in session.missing and session.tasks[task] is None:
+                return [do.Connect(task, session.addresses[task])]
+        return []
 
     def lost(self, peer: Peer, now: float, why: str = "is gone") -> Instructions:
         """A process of the cluster, or a client, is gone."""
