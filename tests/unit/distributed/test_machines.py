@@ -259,3 +259,222 @@ def test_a_graph_that_cannot_be_built_fails_its_runs(cluster: FakeCluster) -> No
     bad.perform(bad.worker.built(bad.builds[0].graph, errors.InvalidArgumentError(None, None, "x")))
     cluster.deliver()
     assert cluster.answer(3).code == errors.INVALID_ARGUMENT
+
+
+def waiting_for_builds(cluster: FakeCluster) -> int:
+    """Ask for a run whose graph no worker has built yet; return its session."""
+    cluster.builds_at_once = False
+    session = cluster.open(W0)
+    handle = cluster.prepare(W0, session)
+    assert cluster.ask(W0, say.Run(3, session, handle, 0, 0, ())) is None
+    return session
+
+
+def assert_nothing_is_held(cluster: FakeCluster) -> None:
+    for task in cluster.tasks.values():
+        held = {**task.worker.held(), **task.master.held()}
+        assert not any(held.values()), held
+
+
+def test_a_run_that_waits_for_its_graph_is_answered_when_the_session_closes(
+    cluster: FakeCluster,
+) -> None:
+    session = waiting_for_builds(cluster)
+    cluster.ask(W0, say.CloseSession(5, session))
+    assert cluster.answer(3).code == errors.CANCELLED
+    for task in cluster.tasks.values():
+        task.perform(task.worker.built(task.builds[0].graph, None))
+        assert do.Forget(task.builds[0].graph) in task.done
+    cluster.deliver()
+    assert_nothing_is_held(cluster)
+
+
+def test_a_run_that_waits_for_its_graph_can_be_cancelled(cluster: FakeCluster) -> None:
+    session = waiting_for_builds(cluster)
+    cluster.ask(W0, say.CancelRun(0, session, 3))
+    assert cluster.answer(3).code == errors.CANCELLED
+    for task in cluster.tasks.values():
+        task.perform(task.worker.built(task.builds[0].graph, None))
+    cluster.deliver()
+    assert all(not task.started for task in cluster.tasks.values())
+
+
+def test_a_refused_graph_is_deregistered_everywhere(cluster: FakeCluster) -> None:
+    waiting_for_builds(cluster)
+    good, bad = cluster.tasks[W1], cluster.tasks[PS]
+    good.perform(good.worker.built(good.builds[0].graph, None))
+    bad.perform(bad.worker.built(bad.builds[0].graph, errors.InternalError(None, None, "x")))
+    cluster.deliver()
+    assert do.Forget(good.builds[0].graph) in good.done
+
+
+def test_an_older_process_of_a_task_is_fenced(cluster: FakeCluster) -> None:
+    old = cluster.tasks[PS].me
+    cluster.kill(PS)
+    cluster.start(PS)
+    session = cluster.open(W0)
+    master = cluster.tasks[W0].master
+    cluster.kill(PS)  # even if its successor is gone as well
+    (told,) = master.connected(old, 0.0)
+    assert told == do.Send(old, say.Fenced(0, f"{PS} has been replaced"))
+    cluster.start(PS)
+    assert cluster.open(W0, 10) != session
+
+
+def test_a_session_goes_on_to_wait_when_an_older_process_of_a_task_comes(
+    cluster: FakeCluster,
+) -> None:
+    old = cluster.tasks[PS].me
+    cluster.kill(PS)
+    cluster.start(PS)
+    cluster.open(W0)
+    cluster.kill(PS)
+    assert cluster.ask(W0, say.OpenSession(10, "p", b"")) is None
+    told = cluster.tasks[W0].master.connected(old, 0.0)
+    assert told[1:] == [do.Connect(PS, f"host-of-{PS}:1")]
+
+
+def test_a_process_that_is_replaced_while_connected_is_fenced(cluster: FakeCluster) -> None:
+    cluster.open(W0)
+    master, old = cluster.tasks[W0].master, cluster.tasks[PS].me
+    new = old._replace(incarnation=old.incarnation + 100)
+    assert master.connected(new, 0.0)[0].peer == old
+    assert isinstance(master.connected(old, 0.0)[0].message, say.Fenced)
+
+
+def test_a_task_that_is_connected_again_ends_what_it_had(cluster: FakeCluster) -> None:
+    _, step = running(cluster)
+    master, worker = cluster.tasks[W0], cluster.tasks[PS]
+    master.perform(master.master.lost(worker.me, 0.0))  # the worker does not notice
+    cluster.mail.clear()
+    cluster.connect(W0, PS)
+    cluster.deliver()
+    assert step in worker.cancelled
+    worker.end(step, error=worker.cancelled[step].error)
+    assert worker.worker.held()["sessions of masters"] == 0
+
+
+def test_a_task_that_goes_while_a_session_is_opened_is_awaited(cluster: FakeCluster) -> None:
+    cluster.kill(W1)
+    assert cluster.ask(W0, say.OpenSession(1, "p", b"")) is None  # PS has answered, W1 has not
+    cluster.kill(PS)
+    new = cluster.start(W1).me
+    cluster.connect(W0, W1)
+    cluster.deliver()
+    assert cluster.answer(1) is None
+    cluster.start(PS)
+    cluster.connect(W0, PS)
+    cluster.deliver()
+    incarnations = [device[3] for device in cluster.answer(1).devices]
+    assert incarnations == [cluster.tasks[name].me.incarnation for name in (W0, W1, PS)]
+    assert incarnations[1] == new.incarnation
+
+
+def test_a_task_that_was_lost_answers_too_late(cluster: FakeCluster) -> None:
+    master, old = cluster.tasks[W0], cluster.tasks[PS].me
+    master.receive(CLIENT, say.OpenSession(1, "p", b""))
+    (asked,) = [m for _, peer, m in cluster.mail if peer == old]
+    cluster.kill(PS)
+    cluster.start(PS)
+    cluster.connect(W0, PS)
+    cluster.deliver()
+    refused = say.Failed(asked.number, errors.INVALID_ARGUMENT, "no such device")
+    master.receive(old, refused)
+    cluster.deliver()
+    assert isinstance(cluster.answer(1), say.SessionOpened)
+
+
+def test_an_answer_of_another_process_is_not_counted(cluster: FakeCluster) -> None:
+    waiting_for_builds(cluster)
+    master = cluster.tasks[W0]
+    requests = {each.request.number for each in cluster.tasks[PS].builds}
+    old = cluster.tasks[PS].me._replace(incarnation=0)
+    for number in requests:
+        master.perform(master.master.received(old, say.Done(number), 0.0))
+    for name in (W0, W1):
+        task = cluster.tasks[name]
+        task.perform(task.worker.built(task.builds[0].graph, None))
+    cluster.deliver()
+    assert not cluster.tasks[W0].started
+
+
+def test_steps_with_a_task_that_was_lost_are_refused_even_if_it_is_back(
+    cluster: FakeCluster,
+) -> None:
+    session, step = running(cluster)
+    for name in (W0, W1, PS):
+        cluster.tasks[name].end(step)
+    cluster.deliver()
+    worker = cluster.tasks[PS]
+    worker.perform(worker.worker.lost(cluster.tasks[W1].me))  # tensors may be lost with it
+    handle = next(iter(cluster.tasks[W0].master._sessions[session].steps))
+    cluster.ask(W0, say.Run(9, session, handle, 0, 0, ()))
+    assert not worker.started
+    for name in (W0, W1):
+        task = cluster.tasks[name]
+        for each in list(task.started):
+            task.end(each, error=task.cancelled[each].error)
+    cluster.deliver()
+    assert cluster.answer(9).code == errors.ABORTED
+    assert W1 in cluster.answer(9).message
+
+
+def test_a_graph_is_not_used_if_a_task_was_lost_while_it_was_built(cluster: FakeCluster) -> None:
+    waiting_for_builds(cluster)
+    worker = cluster.tasks[PS]
+    worker.perform(worker.worker.lost(cluster.tasks[W1].me))
+    worker.perform(worker.worker.built(worker.builds[0].graph, None))
+    cluster.deliver()
+    assert do.Forget(worker.builds[0].graph) in worker.done
+    assert cluster.answer(3).code == errors.ABORTED
+
+
+def test_a_new_process_of_a_master_ends_the_steps_of_the_old_one(cluster: FakeCluster) -> None:
+    _, step = running(cluster)
+    worker, old = cluster.tasks[PS], cluster.tasks[W0].me
+    new = old._replace(incarnation=old.incarnation + 100)
+    opening = say.OpenWorkerSession(1, 1, 0, "p", b"")
+    worker.perform(worker.worker.received(new, opening))
+    assert step in worker.cancelled
+    (refused,) = worker.worker.received(old, opening._replace(session=9))
+    assert refused.message.code == errors.ABORTED
+
+
+def test_masters_that_number_their_steps_alike_are_refused(cluster: FakeCluster) -> None:
+    cluster.open(W0)
+    worker, other = cluster.tasks[PS], cluster.tasks[W1].me
+    twin = other._replace(incarnation=cluster.tasks[W0].me.incarnation)
+    (refused,) = worker.worker.received(twin, say.OpenWorkerSession(1, 1, 0, "p", b""))
+    assert "number their steps alike" in refused.message.message
+
+
+def test_tensors_of_steps_that_never_start_are_dropped(cluster: FakeCluster) -> None:
+    session = cluster.open(W0)
+    worker, master = cluster.tasks[PS], cluster.tasks[W0].me
+    number = next(say.step_ids(master.incarnation))
+    tensor = say.Tensor(number, 0, 0, "", (1.0,))
+    worker.perform(worker.worker.received(cluster.tasks[W1].me, tensor))
+    assert worker.worker.held()["early tensors"] == 1
+    cluster.ask(W0, say.CloseSession(5, session))
+    assert_nothing_is_held(cluster)
+    worker.perform(worker.worker.received(cluster.tasks[W1].me, tensor))
+    assert_nothing_is_held(cluster)
+
+
+def test_a_session_whose_state_cannot_be_made_is_forgotten(cluster: FakeCluster) -> None:
+    worker, master = cluster.tasks[PS].worker, cluster.tasks[W0].me
+    (opening,) = worker.received(master, say.OpenWorkerSession(7, 1, 0, "p", b""))
+    error = errors.InvalidArgumentError(None, None, "no such device")
+    (answer,) = worker.not_opened(opening.session, 7, error)
+    assert answer == do.Send(master, say.Failed(7, errors.INVALID_ARGUMENT, "no such device"))
+    assert not any(worker.held().values())
+
+
+def test_nothing_is_held_after_a_session(cluster: FakeCluster) -> None:
+    session, step = running(cluster)
+    cluster.ask(W0, say.ResetContainers(7, [], []))
+    cluster.ask(W0, say.CloseSession(5, session))
+    for task in cluster.tasks.values():
+        task.end(step, error=task.cancelled[step].error)
+    cluster.deliver()
+    assert_nothing_is_held(cluster)

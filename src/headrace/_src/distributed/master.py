@@ -10,7 +10,11 @@ aborts the others; the client is told when all have ended, or after a grace peri
 Invariants: each request of a client is answered exactly once, unless the client is gone. Only tasks
 that take part in a step can fail it. A task that comes back as another process is not part of the
 sessions of its predecessor: their steps that need it fail with AbortedError, and the client makes a
-new session.
+new session. A process that is older than one that was ever connected is fenced. A task that was
+lost and is connected again, as the same process, first ends all that it still has of this master.
+
+The driver reports a process as lost when any connection to it has ended, and then uses none of the
+others: what was sent on the one that ended may be lost. It reports `extended` before other events.
 """
 
 from __future__ import annotations
@@ -133,10 +137,11 @@ class Master:
         self._clock = clock
         self._shapes_of = shapes_of
         self._peers: dict[str, Peer] = {}
+        self._newest: dict[str, Peer] = {}  # of each task that was ever connected
         self._sessions: dict[int, _Session] = {}
         self._graphs: dict[int, _Graph] = {}
         self._runs: dict[int, _Run] = {}
-        self._resets: dict[int, tuple[Peer, int, set[str]]] = {}
+        self._resets: dict[int, tuple[Peer, int, set[Peer]]] = {}
         self._asked: dict[int, tuple[Any, ...]] = {}  # what the answers of workers are for
         self._steps = say.step_ids(incarnation)
         self._numbers = iter(range(1, 1 << 62))
@@ -156,12 +161,27 @@ class Master:
         known = self._peers.get(peer.name)
         if known == peer:
             return []
-        found: Instructions = [] if known is None else self.lost(known, now, "was restarted")
-        self._peers[peer.name] = peer
+        newest = self._newest.get(peer.name)
+        fenced = say.Fenced(0, f"{peer.name} has been replaced")
+        if newest is not None and newest.incarnation > peer.incarnation:
+            return [do.Send(peer, fenced), *self._connect_again(peer.name)]
+        found: Instructions = []
+        if known is not None:
+            found += [do.Send(known, fenced), *self.lost(known, now, "was restarted")]
+        if newest == peer:  # it may not know that the connection was lost: end what it still has
+            found.append(do.Send(peer, say.CloseWorkerSession(0, 0)))
+        self._peers[peer.name] = self._newest[peer.name] = peer
         for session in self._sessions.values():
             if peer.name in session.missing and session.tasks[peer.name] is None:
                 found += self._open_on(session, peer)
         return found
+
+    def _connect_again(self, task: str) -> Instructions:
+        """Go on to connect to a task, if a session waits for it."""
+        for session in self._sessions.values():
+            if task in session.missing and session.tasks[task] is None:
+                return [do.Connect(task, session.addresses[task])]
+        return []
 
     def lost(self, peer: Peer, now: float, why: str = "is gone") -> Instructions:
         """A process of the cluster, or a client, is gone."""
@@ -179,7 +199,9 @@ class Master:
                 run.left.discard(peer.name)
                 found += self._fail(run, _gone(peer.name, why))
         for number, (_, _, left) in list(self._resets.items()):
-            found += self._reset_answered(number, peer.name) if peer.name in left else []
+            found += self._reset_answered(number, peer) if peer in left else []
+        for number in [n for n, asked in self._asked.items() if asked[2] == peer]:
+            del self._asked[number]  # if it answers all the same, it answers too late
         return found
 
     def extended(self, request: say.ExtendGraph, error: BaseException | None) -> Instructions:
@@ -210,9 +232,9 @@ class Master:
         incarnations = {task: peer.incarnation for task, peer in tasks.items() if peer is not None}
         instructions: Instructions = []
         for task, (about, payload) in found.parts.items():
-            request = self._ask("registered", graph, task)
             peer = tasks[task]
             assert peer is not None
+            request = self._ask("registered", graph, peer)
             message = say.RegisterGraph(
                 request, graph.session.number, graph.number, incarnations, about, payload
             )
@@ -244,6 +266,16 @@ class Master:
         found = self._sessions[session]
         return found.opening.config, [d for task in found.tasks for d in found.devices[task]]
 
+    def held(self) -> dict[str, int]:
+        """Return how much the master keeps. Without clients it is nothing."""
+        return {
+            "sessions": len(self._sessions),
+            "graphs": len(self._graphs),
+            "runs": len(self._runs),
+            "resets": len(self._resets),
+            "requests": len(self._asked),
+        }
+
     # -- Sessions ----------------------------------------------------------------------------------
 
     def _open(self, peer: Peer, message: say.OpenSession) -> Instructions:
@@ -266,7 +298,7 @@ class Master:
 
     def _open_on(self, session: _Session, peer: Peer) -> Instructions:
         session.tasks[peer.name] = peer
-        request = self._ask("opened", session, peer.name, self._clock())
+        request = self._ask("opened", session, peer, self._clock())
         opening = session.opening
         isolated = ConfigProto.FromString(opening.config).isolate_session_state
         message = say.OpenWorkerSession(
@@ -275,7 +307,7 @@ class Master:
         return [do.Send(peer, message)]
 
     def _worker_opened(self, peer: Peer, message: say.WorkerSessionOpened) -> Instructions:
-        what = self._asked.pop(message.number, None)
+        what = self._asked_of(peer, message.number)
         if what is None or what[0] != "opened":
             return []
         session: _Session = what[1]
@@ -311,8 +343,9 @@ class Master:
 
     def _lose(self, session: _Session, peer: Peer, why: str) -> Instructions:
         """A task of a session is gone."""
-        if peer.name in session.missing:  # it went while the session was opened: wait for the next
+        if session.missing:  # it went while the session was opened: wait for the next
             session.tasks[peer.name] = None
+            session.missing.add(peer.name)
             return [do.Connect(peer.name, session.addresses[peer.name])]
         session.lost[peer.name] = why
         found: Instructions = []
@@ -331,16 +364,16 @@ class Master:
         """Drop a session: abort its steps and close it on its workers."""
         session.closed = True
         self._sessions.pop(session.number, None)
+        self._expect_nothing_for(session)
         found: Instructions = []
         for run in [r for r in self._runs.values() if r.graph.session is session]:
-            found += self._fail(run, errors.CancelledError(None, None, "the session was closed"))
+            found += self._fail(run, _closed())
         for step in session.steps.values():
-            for graph in step.variants.values():
-                self._graphs.pop(graph.number, None)
+            for graph in list(step.variants.values()):
+                found += self._refuse_graph(graph, _closed())
         for task, worker in session.tasks.items():
             if worker is not None and task not in session.lost:
-                request = self._ask("closed", session, task)
-                found.append(do.Send(worker, say.CloseWorkerSession(request, session.number)))
+                found.append(do.Send(worker, say.CloseWorkerSession(0, session.number)))
         return [*found, do.Drop(session.number)]
 
     def _mine(self, peer: Peer, number: int) -> _Session | None:
@@ -353,14 +386,14 @@ class Master:
         known = [self._peers[task] for task in tasks if task in self._peers]
         if not known:
             return [do.Send(peer, say.Done(message.number))]
-        request = self._ask("reset", None, "")
-        self._resets[request] = peer, message.number, {each.name for each in known}
+        request = next(self._numbers)
+        self._resets[request] = peer, message.number, set(known)
         inner = message._replace(number=request)
         return [do.Send(each, inner) for each in known]
 
-    def _reset_answered(self, request: int, task: str) -> Instructions:
+    def _reset_answered(self, request: int, peer: Peer) -> Instructions:
         client, number, left = self._resets[request]
-        left.discard(task)
+        left.discard(peer)
         if left:
             return []
         del self._resets[request]
@@ -417,22 +450,26 @@ class Master:
         return []
 
     def _deregister(self, graph: _Graph) -> Instructions:
-        assert graph.divided is not None
         session = graph.session
+        parts = graph.divided.parts if graph.divided is not None else ()
         return [
             do.Send(peer, say.DeregisterGraph(0, session.number, graph.number))
-            for task in graph.divided.parts
+            for task in parts
             if (peer := session.tasks[task]) is not None and task not in session.lost
         ]
 
     def _refuse_graph(self, graph: _Graph, error: BaseException) -> Instructions:
-        """Fail the runs that wait for a graph, and forget it."""
-        self._graphs.pop(graph.number, None)
+        """Fail the runs that wait for a graph, and forget it everywhere."""
+        found: Instructions = []
+        if self._graphs.pop(graph.number, None) is not None and not graph.session.closed:
+            found += self._deregister(graph)
+        self._expect_nothing_for(graph)
         for step in graph.session.steps.values():
             for shapes in [s for s, g in step.variants.items() if g is graph]:
                 del step.variants[shapes]
         waiting, graph.waiting = graph.waiting, []
-        return [do.Send(peer, say.failed(run.number, error)) for peer, run in waiting]
+        found += [do.Send(peer, say.failed(run.number, error)) for peer, run in waiting]
+        return found
 
     def _start_waiting(self, graph: _Graph) -> Instructions:
         waiting, graph.waiting = graph.waiting, []
@@ -541,24 +578,42 @@ class Master:
 
     def _cancel(self, peer: Peer, message: say.CancelRun) -> Instructions:
         found: Instructions = []
+        error = errors.CancelledError(None, None, "the run was cancelled")
         for run in list(self._runs.values()):
             if run.client == peer and run.request.number == message.run:
-                found += self._stop(run, errors.CancelledError(None, None, "the run was cancelled"))
+                found += self._stop(run, error)
+        for graph in self._graphs.values():
+            kept = [
+                each for each in graph.waiting if (each[0], each[1].number) != (peer, message.run)
+            ]
+            if len(kept) < len(graph.waiting):
+                graph.waiting = kept
+                found.append(do.Send(peer, say.failed(message.run, error)))
         return found
 
     # -- Answers of workers ------------------------------------------------------------------------
 
-    def _ask(self, what: str, subject: Any, task: str, *more: Any) -> int:
-        """Return the number of a request whose answer is for `subject`."""
+    def _ask(self, what: str, subject: Any, peer: Peer, *more: Any) -> int:
+        """Return the number of a request to a worker, whose answer is for `subject`."""
         number = next(self._numbers)
-        if what != "reset":
-            self._asked[number] = what, subject, task, *more
+        self._asked[number] = what, subject, peer, *more
         return number
+
+    def _asked_of(self, peer: Peer, number: int) -> tuple[Any, ...] | None:
+        """Return what a peer was asked with this number, once."""
+        if number not in self._asked or self._asked[number][2] != peer:
+            return None
+        return self._asked.pop(number)
+
+    def _expect_nothing_for(self, subject: _Session | _Graph) -> None:
+        """Ignore answers that are still to come."""
+        for number in [n for n, asked in self._asked.items() if asked[1] is subject]:
+            del self._asked[number]
 
     def _answered(self, peer: Peer, message: say.Done) -> Instructions:
         if message.number in self._resets:
-            return self._reset_answered(message.number, peer.name)
-        what = self._asked.pop(message.number, None)
+            return self._reset_answered(message.number, peer)
+        what = self._asked_of(peer, message.number)
         if what is None or what[0] != "registered":
             return []
         graph: _Graph = what[1]
@@ -566,7 +621,7 @@ class Master:
         return self._start_waiting(graph) if graph.is_ready else []
 
     def _refused(self, peer: Peer, message: say.Failed) -> Instructions:
-        what = self._asked.pop(message.number, None)
+        what = self._asked_of(peer, message.number)
         if what is None:
             return []
         error = say.error_of(message)
@@ -610,6 +665,10 @@ def _filtered(addresses: Mapping[str, str], filters: list[str], own: str) -> lis
 def _no_session(peer: Peer, message: Any) -> do.Send:
     text = f"there is no session {message.session} here: the server may have been restarted"
     return do.Send(peer, say.Failed(message.number, errors.ABORTED, text))
+
+
+def _closed() -> errors.OpError:
+    return errors.CancelledError(None, None, "the session was closed")
 
 
 def _gone(task: str, why: str) -> errors.OpError:

@@ -9,7 +9,6 @@ An answer has the number of its request. Numbers of steps are unique in a cluste
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Iterator
 from struct import Struct
@@ -52,11 +51,10 @@ __all__ = [
     "error_of",
     "failed",
     "step_ids",
+    "steps_of",
 ]
 
 Tensors = tuple[Any, ...]
-
-_ALL = (1 << 64) - 1
 
 
 class Goodbye(NamedTuple):
@@ -226,6 +224,10 @@ class WorkerSessionOpened(NamedTuple):
 
 
 class CloseWorkerSession(NamedTuple):
+    """Close a session; all sessions of this master, if `session` is 0. If the number is 0, there is
+    no answer.
+    """
+
     number: int
     session: int
 
@@ -401,12 +403,16 @@ def _check(form: type[Any], name: str, value: Any) -> None:
 
 
 def step_ids(incarnation: int) -> Iterator[int]:
-    """Return the numbers of a master's steps. They begin at a place of 2^64 that depends on the
-    incarnation, so that those of two masters practically never meet.
+    """Return the numbers of a master's steps. Workers refuse a master whose numbers are those of
+    another one (see steps_of).
     """
-    start = incarnation * 0x9E3779B97F4A7C15 & _ALL
-    start = (start ^ start >> 32) * 0xD6E8FEB86659FD93 & _ALL
-    return ((start + i & _ALL) or 1 for i in itertools.count(1))
+    first = steps_of(incarnation) << 40
+    return iter(range(first + 1, first + (1 << 40)))
+
+
+def steps_of(incarnation: int) -> int:
+    """Return the upper 24 bits of the numbers of a master's steps."""
+    return incarnation * 0x9E3779B97F4A7C15 >> 20 & 0xFFFFFF
 
 
 def failed(number: int, error: BaseException, form: type[Any] = Failed) -> Any:

@@ -6,8 +6,10 @@ tasks that take part in it: tensors are accepted from those processes only, so a
 comes back, or messages of one that were under way, can do nothing (white paper §3.3).
 
 Invariants: a step that was started ends exactly once, by `ended`; its master is then told, if it is
-still there. A step that lost a peer that takes part fails. The first step of a session starts only
-when the aborted steps of other sessions have ended here, so it never meets their effects.
+still there. A step that lost a peer that takes part fails, and so do later ones of the same graph:
+tensors may have been lost too. Tensors are kept only for steps that may still be started. The first
+step of a session starts only when the aborted steps of other sessions have ended here, so it never
+meets their effects.
 """
 
 from __future__ import annotations
@@ -42,12 +44,16 @@ class _Session:
 
 @dataclass
 class _Graph:
-    """A registered graph. request: its registration, until it is answered."""
+    """A registered graph. request: its registration, until it is answered. broken: a task that was
+    lost since. Tensors from it may be lost too, so that no step can be sure of them any more, even
+    if there is a new connection to the same process.
+    """
 
     key: tuple[Key, int]
     tasks: dict[str, int]
     built: bool = False
     request: say.RegisterGraph | None = None
+    broken: str = ""
 
 
 @dataclass
@@ -89,6 +95,10 @@ class Worker:
             found += self._cancel_all(session, gone)
             session.closing = session.closing or 0
             found += self._close_if_idle(session)
+        for session in self._sessions.values():
+            for graph in session.graphs.values():
+                if graph.tasks.get(peer.name) == peer.incarnation:
+                    graph.broken = peer.name
         for step in list(self._steps.values()):
             if step.graph.tasks.get(peer.name) == peer.incarnation:
                 found += self._cancel(step, gone)
@@ -105,6 +115,11 @@ class Worker:
         answer = do.Send(session[0], say.WorkerSessionOpened(number, devices, clock))
         return [answer, *self._close_if_idle(known)]
 
+    def not_opened(self, session: Key, number: int, error: BaseException) -> Instructions:
+        """The state of a session could not be made."""
+        self._sessions.pop(session, None)
+        return [do.Send(session[0], say.failed(number, error))]
+
     def built(self, graph: tuple[Key, int], error: BaseException | None) -> Instructions:
         """The executable of a graph is there, or could not be made."""
         session = self._sessions.get(graph[0])
@@ -113,9 +128,12 @@ class Worker:
             return [do.Forget(graph)]
         request, known.request = known.request, None
         assert request is not None
+        forget: Instructions = []
+        if error is None and known.broken:
+            error, forget = _broken(known), [do.Forget(graph)]
         if error is not None:
             del session.graphs[graph[1]]
-            return [do.Send(graph[0][0], say.failed(request.number, error))]
+            return [*forget, do.Send(graph[0][0], say.failed(request.number, error))]
         known.built = True
         return [do.Send(graph[0][0], say.Done(request.number))]
 
@@ -145,25 +163,47 @@ class Worker:
         """Return the numbers of the steps that run."""
         return list(self._steps)
 
+    def held(self) -> dict[str, int]:
+        """Return how much the worker keeps. Without sessions and steps it is nothing."""
+        return {
+            "sessions of masters": len(self._sessions),
+            "steps": len(self._steps),
+            "early tensors": self._early_count,
+            "early steps": len(self._early),
+            "spilt steps": len(self._spilt),
+        }
+
     # -- Sessions ----------------------------------------------------------------------------------
 
     def _open(self, peer: Peer, message: say.OpenWorkerSession) -> Instructions:
         key = peer, message.session
         if key in self._sessions:
             return [_refuse(peer, message.number, f"session {message.session} is open already")]
+        others = {master for master, _ in self._sessions if master != peer}
+        found: Instructions = []
+        for other in sorted(others):
+            if other.name == peer.name and other.incarnation > peer.incarnation:
+                return [_refuse(peer, message.number, f"{peer.name} has been replaced")]
+            if other.name == peer.name:
+                found += self.lost(other)
+            elif say.steps_of(other.incarnation) == say.steps_of(peer.incarnation):
+                text = f"{peer.name} and {other.name} number their steps alike: restart one of them"
+                return [do.Send(peer, say.Failed(message.number, errors.INTERNAL, text))]
         self._sessions[key] = _Session(key)
-        return [do.OpenState(key, message)]
+        return [*found, do.OpenState(key, message)]
 
     def _close(self, peer: Peer, message: say.CloseWorkerSession) -> Instructions:
+        if not message.session:
+            mine = [number for master, number in self._sessions if master == peer]
+            each = [self._close(peer, say.CloseWorkerSession(0, number)) for number in mine]
+            return [instruction for found in each for instruction in found]
         session = self._sessions.get((peer, message.session))
         if session is None:
-            return [do.Send(peer, say.Done(message.number))]
+            return [do.Send(peer, say.Done(message.number))] if message.number else []
         session.closing = message.number
-        found: Instructions = [
-            do.Send(peer, say.failed(number, _closed(), say.StepFailed))
-            for number, _ in session.waiting
-        ]
-        session.waiting.clear()
+        found: Instructions = []
+        while session.waiting:
+            found += self._refuse_step(peer, session.waiting.popleft()[0], _closed())
         return [*found, *self._cancel_all(session, _closed()), *self._close_if_idle(session)]
 
     def _close_if_idle(self, session: _Session) -> Instructions:
@@ -173,6 +213,7 @@ class Worker:
         if any(step.session == session.key for step in self._steps.values()):
             return []
         del self._sessions[session.key]
+        self._drop_early()
         forget: Instructions = [do.Forget(g.key) for g in session.graphs.values() if g.built]
         answer: Instructions = []
         if session.closing:
@@ -208,7 +249,9 @@ class Worker:
             gone = errors.AbortedError(
                 None, None, f"{self.me.name} does not have the step: it has been restarted"
             )
-            return [do.Send(peer, say.failed(message.number, gone, say.StepFailed))]
+            return self._refuse_step(peer, message.number, gone)
+        if graph.broken:
+            return self._refuse_step(peer, message.number, _broken(graph))
         if not session.began and any(s.error is not None for s in self._steps.values()):
             session.waiting.append((message.number, message))
             return []
@@ -237,9 +280,16 @@ class Worker:
         while session.waiting and not any(s.error is not None for s in self._steps.values()):
             _, message = session.waiting.popleft()
             graph = session.graphs.get(message.graph)
-            if graph is not None:
+            if graph is None or graph.broken:
+                error = _broken(graph) if graph is not None else _closed()
+                found += self._refuse_step(session.key[0], message.number, error)
+            else:
                 found += self._begin(session, graph, message)
         return found
+
+    def _refuse_step(self, master: Peer, number: int, error: BaseException) -> Instructions:
+        self._remember(number)
+        return [do.Send(master, say.failed(number, error, say.StepFailed))]
 
     def _abort(self, peer: Peer, message: say.AbortStep) -> Instructions:
         step = self._steps.get(message.number)
@@ -249,9 +299,7 @@ class Worker:
             kept = deque(each for each in session.waiting if each[0] != message.number)
             if session.key[0] == peer and len(kept) < len(session.waiting):
                 session.waiting = kept
-                answer = say.failed(message.number, say.error_of(message), say.StepFailed)
-                self._remember(message.number)
-                return [do.Send(peer, answer)]
+                return self._refuse_step(peer, message.number, say.error_of(message))
         return []
 
     def _cancel(self, step: _Step, error: BaseException, gentle: bool = False) -> Instructions:
@@ -269,7 +317,7 @@ class Worker:
     def _tensor(self, peer: Peer, message: say.Tensor) -> Instructions:
         if message.number in self._steps:
             return self._deliver(peer, message)
-        if message.number in self._ended:
+        if message.number in self._ended or not self._may_come(message.number):
             return []
         self._early.setdefault(message.number, []).append((peer, message))
         self._early_count += 1
@@ -278,6 +326,16 @@ class Worker:
             self._early_count -= len(dropped)
             self._spilt.add(number)
         return []
+
+    def _may_come(self, number: int) -> bool:
+        """Return whether a step can still be started here: its master has a session."""
+        return any(say.steps_of(key[0].incarnation) == number >> 40 for key in self._sessions)
+
+    def _drop_early(self) -> None:
+        """Drop the tensors of steps that can no longer be started."""
+        for number in [n for n in self._early if not self._may_come(n)]:
+            self._early_count -= len(self._early.pop(number))
+        self._spilt = {number for number in self._spilt if self._may_come(number)}
 
     def _deliver(self, peer: Peer, message: say.Tensor) -> Instructions:
         """Pass a tensor on if its sender takes part in the step, and is the process that the master
@@ -299,6 +357,11 @@ class Worker:
 
 def _refuse(peer: Peer, number: int, reason: str) -> do.Send:
     return do.Send(peer, say.Failed(number, errors.ABORTED, reason))
+
+
+def _broken(graph: _Graph) -> errors.OpError:
+    text = f"the connection to {graph.broken} has ended since the session began: make a new one"
+    return errors.AbortedError(None, None, text)
 
 
 def _closed() -> errors.OpError:

@@ -77,6 +77,7 @@ class Task:
         self._graphs: dict[int, MirroredGraph] = {}  # of sessions
         self._configs: dict[int, bytes] = {}
         self._links: dict[Peer, list[Link]] = {}
+        self._newest: dict[str, Peer] = {}  # the last process of each task
         self._beats: dict[Peer, Heartbeat] = {}
         self._silent: dict[Peer, str] = {}  # why processes are given up that are still connected
         self._connecting: set[str] = set()
@@ -162,6 +163,8 @@ class Task:
 
     def _frame(self, link: Link, frame: Frame) -> None:
         """In the loop: a frame has come."""
+        if link not in self._links.get(link.context, ()):
+            return  # of a process that was given up
         self._perform(self._received(link.context, say.decode(*frame)))
 
     def _received(self, peer: Peer, message: Any) -> list[Any]:
@@ -196,40 +199,48 @@ class Task:
         """In the loop: a process has connected, or this one has connected to it."""
         hello = connection.peer
         peer = _peer_of(hello)
-        name = peer.name
         if connection.service is Service.HEARTBEATS:
             self._watch(peer, connection)
             return
         link = self._loop.add(connection, self._frame, self._unlinked)
         link.context = peer
-        newer = [p for p in self._links if p.name == name and p.incarnation > peer.incarnation]
-        if newer:
-            _post(link, say.Fenced(0, f"{name} has been replaced"))
-            self._loop.call_later(_LINGER, link.close)
-            return
-        for old in [p for p in self._links if p.name == name and p.incarnation < peer.incarnation]:
-            for stale in list(self._links[old]):
-                stale.close()
-        self._links.setdefault(peer, []).append(link)
-        self._connecting.discard(name)
+        replaced: list[Peer] = []
         if hello.role == "task":
+            newest = self._newest.setdefault(peer.name, peer)
+            if newest.incarnation > peer.incarnation:
+                _post(link, say.Fenced(0, f"{peer.name} has been replaced"))
+                self._loop.call_later(_LINGER, link.close)
+            else:
+                self._newest[peer.name] = peer
+                replaced = [p for p in self._links if p.name == peer.name and p != peer]
+                self._links.setdefault(peer, []).append(link)
+            self._connecting.discard(peer.name)
             self._perform(self._master.connected(peer, time.monotonic()))
+        else:
+            self._links.setdefault(peer, []).append(link)
+        for old in replaced:  # the master has told them
+            for stale in self._links.pop(old):
+                self._loop.call_later(_LINGER, stale.close)
+            self._perform(self._worker.lost(old, "was restarted"))
 
     def _unlinked(self, link: Link, error: Exception | None) -> None:
-        """In the loop: a connection has ended."""
+        """In the loop: a connection has ended. What was under way on it is lost, so the process is
+        lost, even if there is another connection to it.
+        """
         peer = link.context
-        links = self._links.get(peer, [])
-        if link not in links:
+        if link not in self._links.get(peer, ()):
             return
-        links.remove(link)
-        if not links:
-            del self._links[peer]
-            beats = self._beats.pop(peer, None)
-            if beats is not None:
-                beats.stop()
-            why = self._silent.pop(peer, "is gone: its connection has ended")
-            self._perform(self._worker.lost(peer, why))
-            self._perform(self._master.lost(peer, time.monotonic(), why))
+        for other in self._links.pop(peer):
+            if other is not link:
+                other.close()
+        beats = self._beats.pop(peer, None)
+        if beats is not None:
+            beats.stop()
+        self._give_up(peer, self._silent.pop(peer, "is gone: its connection has ended"))
+
+    def _give_up(self, peer: Peer, why: str) -> None:
+        self._perform(self._worker.lost(peer, why))
+        self._perform(self._master.lost(peer, time.monotonic(), why))
 
     def _watch(self, peer: Peer, connection: Connection) -> None:
         """In the loop: exchange heartbeats with a process, on a connection of their own."""
@@ -296,9 +307,14 @@ class Task:
         if peer == self.me:
             return self._received(peer, message)
         link = self.link_to(peer)
-        if link is not None:
+        if link is None:
+            self.report(lambda: [*self._worker.lost(peer), *self._lost_to_master(peer)])
+        else:
             _post(link, message)
         return []
+
+    def _lost_to_master(self, peer: Peer) -> list[Any]:
+        return self._master.lost(peer, time.monotonic())
 
     def link_to(self, peer: Peer) -> Link | None:
         """Return the link to a process, if there is one."""
@@ -344,9 +360,10 @@ class Task:
         for task, incarnation in tasks.items():
             peer = Peer(task, incarnation)
             while peer != self.me and peer not in self._links:
-                others = [p for p in self._links if p.name == task]
-                if others or time.monotonic() > until:
-                    reason = "has been restarted" if others else "does not answer"
+                newest = self._newest.get(task)
+                restarted = newest is not None and newest.incarnation > incarnation
+                if restarted or time.monotonic() > until:
+                    reason = "has been restarted" if restarted else "does not answer"
                     raise errors.AbortedError(None, None, f"{task} {reason}")
                 self.report(partial(self._connect, do.Connect(task, self._addresses[task])))
                 time.sleep(0.005)
@@ -362,9 +379,7 @@ class Task:
         try:
             devices = self._state.open(each.session, each.request)
         except Exception as error:
-            number = each.request.number
-            self._worker.received(each.session[0], say.CloseWorkerSession(0, each.session[1]))
-            return [do.Send(each.session[0], say.failed(number, error))]
+            return self._worker.not_opened(each.session, each.request.number, error)
         return self._worker.opened(each.session, each.request.number, devices, _clock())
 
     def _close_state(self, each: do.CloseState) -> list[Any]:
