@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import weakref
 from typing import Any
 
 from headrace._src.core.config import settings
@@ -14,7 +13,7 @@ from headrace._src.server.task import Task
 
 __all__ = ["Server"]
 
-_running: weakref.WeakSet[Any] = weakref.WeakSet()
+_running: set[Task] = set()  # a server serves until it is stopped, or the process ends
 
 
 @export("train.Server")
@@ -43,7 +42,7 @@ class Server:
         self._task = Task(spec, made.job_name, made.task_index, made.default_session_config)
         self._address = self._task.listen(spec.task_address(made.job_name, made.task_index))
         self._started = False
-        _running.add(self)
+        _running.add(self._task)
         if start:
             self.start()
 
@@ -64,6 +63,7 @@ class Server:
     def stop(self) -> None:
         """End the server, and the steps that run on it."""
         self._task.stop()
+        _running.discard(self._task)
 
     @property
     def server_def(self) -> Any:
@@ -120,8 +120,8 @@ def _server_def(
 
 def _stop_all() -> None:
     """Tell the other tasks that this process ends by itself."""
-    for server in list(_running):
-        server.stop()
+    for task in list(_running):
+        task.stop()
 
 
 atexit.register(_stop_all)
