@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import sys
 from typing import Any
 
 from headrace._src.core.config import settings
@@ -119,9 +120,12 @@ def _server_def(
 
 
 def _stop_all() -> None:
-    """Tell the other tasks that this process ends by itself."""
+    """Tell the other tasks that this process ends by itself. If an exception ends it, it counts as
+    lost: they expect it to be started again.
+    """
+    failed = getattr(sys, "last_value", None) is not None
     for task in list(_running):
-        task.stop()
+        task.stop(clean=not failed)
 
 
 atexit.register(_stop_all)

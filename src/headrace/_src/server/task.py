@@ -81,7 +81,7 @@ class Task:
         self._silent: dict[Peer, str] = {}  # why processes are given up that are still connected
         self._connecting: set[str] = set()
         self._clean: set[Peer] = set()  # peers that have said goodbye
-        self._masters: set[Peer] = set()  # other tasks that have opened sessions here
+        self._masters: dict[str, Peer] = {}  # other tasks that have opened sessions here
         self._events: deque[Callable[[], list[Any]]] = deque()
         self._alarm: Any = None
         self._over = threading.Condition()
@@ -143,16 +143,16 @@ class Task:
             raise errors.AbortedError(None, None, self._stopped)
 
     def _is_left(self) -> bool:
-        return bool(self._masters) and self._masters <= self._clean
+        return bool(self._masters) and self._clean.issuperset(self._masters.values())
 
-    def stop(self, reason: str = "") -> None:
-        """End the task: tell the others, and close everything."""
+    def stop(self, reason: str = "", clean: bool = True) -> None:
+        """End the task: tell the others if that is meant, and close everything."""
         with self._over:
             if self._stopped is not None:
                 return
             self._stopped = reason
             self._over.notify_all()
-        for links in list(self._links.values()):
+        for links in list(self._links.values()) if clean else ():
             for link in links:
                 _post(link, say.Goodbye())
         self._state.close()
@@ -168,7 +168,7 @@ class Task:
         form = type(message)
         if form in _TO_WORKER or (form is say.ResetContainers and self._is_task(peer)):
             if form is say.OpenWorkerSession and peer != self.me:
-                self._masters.add(peer)
+                self._masters[peer.name] = peer
             return self._worker.received(peer, message)
         if form is say.Goodbye:
             with self._over:
