@@ -24,17 +24,17 @@ from headrace._src.core.proto import ConfigProto
 from headrace._src.devices import workers
 from headrace._src.distributed import instructions as do
 from headrace._src.distributed import messages as say
-from headrace._src.distributed.cluster_spec import ClusterSpec, task_name
+from headrace._src.distributed.cluster_spec import ClusterSpec, conflict, task_name
 from headrace._src.distributed.instructions import Peer
 from headrace._src.distributed.master import Master
 from headrace._src.distributed.worker import Worker
 from headrace._src.server.dividing import MirroredGraph, RemoteDevice, shapes_of
 from headrace._src.server.running import Running, WorkerState
 from headrace._src.session import configuration
-from headrace._src.transport.connect import Connection, connect, listen
+from headrace._src.transport.connect import Connection, connect, listen, same_address
 from headrace._src.transport.frame import Frame
 from headrace._src.transport.handshake import Hello, Service
-from headrace._src.transport.heartbeat import Heartbeat, Responder
+from headrace._src.transport.heartbeat import Heartbeat, Responder, answer
 from headrace._src.transport.keys import configured_key
 from headrace._src.transport.link import Link
 from headrace._src.transport.loop import Loop
@@ -77,7 +77,8 @@ class Task:
         self._graphs: dict[int, MirroredGraph] = {}  # of sessions
         self._configs: dict[int, bytes] = {}
         self._links: dict[Peer, list[Link]] = {}
-        self._beats: dict[Peer, Heartbeat] = {}
+        self._beats: dict[Peer, list[Heartbeat]] = {}
+        self._latest: dict[str, int] = {}  # the largest incarnation of each task that connected
         self._silent: dict[Peer, str] = {}  # why processes are given up that are still connected
         self._connecting: set[str] = set()
         self._clean: set[Peer] = set()  # peers that have said goodbye
@@ -89,6 +90,7 @@ class Task:
         self._loop = Loop()
         self._thread = 0  # the loop's
         self._key = configured_key()
+        self.on_fenced: Callable[[], Any] | None = None  # after the end
         self._do: dict[type[Any], Callable[[Any], list[Any]]] = {
             do.Send: self._send,
             do.Connect: self._connect,
@@ -177,6 +179,8 @@ class Task:
             return []
         if form is say.Fenced:
             return [do.Stop(message.reason)]
+        if form is say.Spec:
+            return self._compare(peer, message)
         if form is say.OpenSession:
             return self._with_config(peer, message)
         return self._master.received(peer, message, time.monotonic())
@@ -202,18 +206,43 @@ class Task:
             return
         link = self._loop.add(connection, self._frame, self._unlinked)
         link.context = peer
-        newer = [p for p in self._links if p.name == name and p.incarnation > peer.incarnation]
-        if newer:
-            _post(link, say.Fenced(0, f"{name} has been replaced"))
-            self._loop.call_later(_LINGER, link.close)
+        if self._latest.setdefault(name, peer.incarnation) > peer.incarnation:
+            self._fence(link)
             return
+        self._latest[name] = peer.incarnation
         for old in [p for p in self._links if p.name == name and p.incarnation < peer.incarnation]:
             for stale in list(self._links[old]):
+                self._fence(stale)
                 stale.close()
         self._links.setdefault(peer, []).append(link)
         self._connecting.discard(name)
         if hello.role == "task":
+            known = self._addresses
+            _post(link, say.Spec(0, list(known), list(known.values())))
             self._perform(self._master.connected(peer, time.monotonic()))
+        else:
+            del self._latest[name]  # a client has no successors
+
+    def _fence(self, link: Link) -> None:
+        """Tell an old process of a task that there is a newer one."""
+        _post(link, say.Fenced(0, f"{link.context.name} has been started again elsewhere"))
+        self._loop.call_later(_LINGER, link.close)
+
+    def _compare(self, peer: Peer, message: say.Spec) -> list[Any]:
+        """Refuse a task whose specification gives some task another address."""
+        theirs = dict(zip(message.tasks, message.addresses, strict=False))
+        found = conflict(self._addresses, theirs, same_address)
+        if found is None:
+            return []
+        reason = (
+            f"{self.name} and {peer.name} have different cluster specifications: {found}. "
+            "Start both with the same one."
+        )
+        _log.error("%s", reason)
+        refused = self._master.refused(peer.name, reason, time.monotonic())
+        for link in list(self._links.get(peer, ())):
+            self._loop.call_later(_RETRY, link.close)  # not before it has our specification
+        return refused
 
     def _unlinked(self, link: Link, error: Exception | None) -> None:
         """In the loop: a connection has ended."""
@@ -224,24 +253,31 @@ class Task:
         links.remove(link)
         if not links:
             del self._links[peer]
-            beats = self._beats.pop(peer, None)
-            if beats is not None:
+            for beats in self._beats.pop(peer, ()):
                 beats.stop()
             why = self._silent.pop(peer, "is gone: its connection has ended")
             self._perform(self._worker.lost(peer, why))
             self._perform(self._master.lost(peer, time.monotonic(), why))
+            address = self._addresses.get(peer.name)
+            if address and peer not in self._clean and self._stopped is None:
+                # If it gave this process up and knows a successor of it, it says so.
+                workers.start(partial(self._keep_connecting, peer.name, address, once=True))
 
     def _watch(self, peer: Peer, connection: Connection) -> None:
         """In the loop: exchange heartbeats with a process, on a connection of their own."""
-        if peer in self._beats:
-            connection.socket.close()
+        if connection.peer.role == "client":
+            answer(connection, _responder(), self._loop)
             return
-        self._beats[peer] = Heartbeat(connection, _responder(), self._loop, self._is_silent)
+        # Two processes that connect at the same time have two connections. Each stays: if both
+        # closed the one that came second, each would see the other one's end.
+        beats = Heartbeat(connection, _responder(), self._loop, self._is_silent)
+        self._beats.setdefault(peer, []).append(beats)
 
     def _is_silent(self, hello: Hello, reason: str) -> None:
         """In the loop: a process does not answer heartbeats: give it up."""
         peer = _peer_of(hello)
-        self._beats.pop(peer, None)
+        for beats in self._beats.pop(peer, ()):
+            beats.stop()
         self._silent[peer] = f"is gone: {reason}"
         for link in list(self._links.get(peer, ())):
             link.close()
@@ -311,25 +347,28 @@ class Task:
             workers.start(partial(self._keep_connecting, each.task, each.address))
         return []
 
-    def _keep_connecting(self, task: str, address: str) -> None:
-        """In a thread of the pool: connect to a task, as soon as it is there."""
-        while self._stopped is None and task in self._connecting:
+    def _keep_connecting(self, task: str, address: str, once: bool = False) -> None:
+        """In a thread of the pool: connect to a task, as soon as it is there; `once`: if it is."""
+        while self._stopped is None and (once or task in self._connecting):
             try:
                 found = connect(address, self._hello, self._key, _PATIENCE)
             except (OSError, errors.OpError) as error:
                 _log.debug("no connection to %s yet: %s", task, error)
+                if once:
+                    return
                 time.sleep(_RETRY)
                 continue
             name = task_name(found.peer.job, found.peer.task)
             if name != task:
                 found.socket.close()
-                _log.warning(
-                    "%s was expected at %s, but %s is there: the cluster specifications of the "
-                    "two differ",
-                    *(task, address, name),
+                reason = (
+                    f"{task} was expected at {address}, but {name} is there: it was started with "
+                    "another cluster specification"
                 )
-                time.sleep(_PATIENCE)
-                continue
+                _log.error("%s", reason)
+                self._connecting.discard(task)
+                self.report(lambda: self._master.refused(task, reason, time.monotonic()))
+                return
             self._loop.call_soon(partial(self._linked, found))
             with contextlib.suppress(OSError, errors.OpError):  # the other connection ends, too
                 beats = connect(address, self._hello, self._key, _PATIENCE, Service.HEARTBEATS)
@@ -353,7 +392,13 @@ class Task:
 
     def _fenced(self, each: do.Stop) -> list[Any]:
         _log.error("%s ends: %s", self.name, each.reason)
-        workers.start(partial(self.stop, f"{self.name}: {each.reason}"))
+
+        def end() -> None:
+            self.stop(each.reason)
+            if self.on_fenced is not None:
+                self.on_fenced()
+
+        workers.start(end)
         return []
 
     # -- The worker's work -------------------------------------------------------------------------
