@@ -63,7 +63,19 @@ def test_waiting_ends_when_the_next_look_would_be_too_late(monkeypatch):
     manager = tf.train.SessionManager(ready_op=missing, recovery_wait_secs=10)
     with pytest.raises(tf.errors.DeadlineExceededError, match="after waiting 25 secs"):
         manager.wait_for_session("", max_wait_secs=25)
-    assert slept == [10, 10]
+    assert 15 < sum(slept) < 25 and slept == sorted(slept) and max(slept) <= 10
+
+
+def test_a_worker_says_whom_it_waits_for(monkeypatch, caplog):
+    tf.get_variable("weight", initializer=1.0)
+    missing = tf.report_uninitialized_variables()
+    sleeping(monkeypatch, lambda times: None)
+    manager = tf.train.SessionManager(ready_op=missing)
+    with pytest.raises(tf.errors.DeadlineExceededError):
+        manager.wait_for_session("", max_wait_secs=100)
+    told = [r.message for r in caplog.records if r.levelname == "WARNING"]
+    assert "waiting for the chief for 2 s" in told[0] and "not initialized: weight" in told[0]
+    assert 2 <= len(told) <= 4
 
 
 def test_a_worker_sees_what_the_chief_has_initialised(monkeypatch):

@@ -57,6 +57,7 @@ class Settings:
     heartbeats_missed: after how many unanswered heartbeats a process counts as dead
         (HEADRACE_HEARTBEATS_MISSED).
     servers_stay: whether Server.join goes on when all workers have ended (HEADRACE_SERVERS_STAY).
+    faults: what is to fail in this process, for tests; see core/faults.py (HEADRACE_FAULTS).
     """
 
     dnnl: str | None = None
@@ -81,6 +82,7 @@ class Settings:
     heartbeat_ms: int = 200
     heartbeats_missed: int = 5
     servers_stay: bool = False
+    faults: str = ""
 
 
 def read(environment: Mapping[str, str]) -> Settings:
@@ -112,6 +114,7 @@ def read(environment: Mapping[str, str]) -> Settings:
         heartbeat_ms=_count(environment, "HEADRACE_HEARTBEAT_MS", 1, 200),
         heartbeats_missed=_count(environment, "HEADRACE_HEARTBEATS_MISSED", 1, 5),
         servers_stay=_flag(environment, "HEADRACE_SERVERS_STAY"),
+        faults=environment.get("HEADRACE_FAULTS", "").strip(),
     )
 
 

@@ -22,8 +22,9 @@ from headrace._src.graph.graph_def import graph_def
 from headrace._src.transport.channel import Channel
 from headrace._src.transport.connect import connect
 from headrace._src.transport.frame import Frame
-from headrace._src.transport.handshake import Hello
+from headrace._src.transport.handshake import Hello, Service
 from headrace._src.transport.keys import configured_key
+from headrace._src.transport.probe import Probe
 
 __all__ = ["Master", "RemoteStep", "process_name"]
 
@@ -187,7 +188,12 @@ def _connected(target: str) -> Channel:
     told = False
     while True:
         try:
-            return Channel(connect(address, hello, key), on_notice=_tell)
+            probe = Probe(connect(address, hello, key, service=Service.HEARTBEATS))
+            try:
+                return Channel(connect(address, hello, key), on_notice=_tell, probe=probe)
+            except BaseException:
+                probe.close()
+                raise
         except errors.UnavailableError as error:
             if not told:
                 print(f"headrace: waiting for a server at {address}: {error}", file=sys.stderr)

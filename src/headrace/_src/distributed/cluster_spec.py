@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from headrace._src.core.export import export
 from headrace._src.core.proto import ClusterDef
 
-__all__ = ["ClusterSpec", "task_name", "task_of"]
+__all__ = ["ClusterSpec", "conflict", "task_name", "task_of"]
 
 
 def task_name(job: str, index: int) -> str:
@@ -19,6 +19,19 @@ def task_name(job: str, index: int) -> str:
 def task_of(device: str) -> str:
     """Return the task of a device, given the device's full name."""
     return device.partition("/device:")[0]
+
+
+def conflict(
+    own: Mapping[str, str], theirs: Mapping[str, str], same: Callable[[str, str], bool]
+) -> str | None:
+    """Return what is wrong if two specifications give one task different addresses. same: whether
+    two addresses that are written in different ways are one.
+    """
+    for task, address in own.items():
+        other = theirs.get(task, address)
+        if other != address and not same(address, other):
+            return f"{task} is at {address} here, and at {other} there"
+    return None
 
 
 @export("train.ClusterSpec")

@@ -204,6 +204,16 @@ class Master:
             del self._asked[number]  # if it answers all the same, it answers too late
         return found
 
+    def refused(self, task: str, reason: str, now: float) -> Instructions:
+        """A task cannot be part of this cluster: fail the sessions that wait for it."""
+        self._now = now
+        found: Instructions = []
+        for session in [s for s in self._sessions.values() if task in s.missing]:
+            error = errors.FailedPreconditionError(None, None, reason)
+            found.append(do.Send(session.client, say.failed(session.opening.number, error)))
+            found += self._end(session)
+        return found
+
     def extended(self, request: say.ExtendGraph, error: BaseException | None) -> Instructions:
         """The graph of a session has grown."""
         session = self._sessions.get(request.session)

@@ -42,6 +42,7 @@ __all__ = [
     "Run",
     "RunGraph",
     "SessionOpened",
+    "Spec",
     "StepDone",
     "StepFailed",
     "Tensor",
@@ -91,6 +92,14 @@ class Notice(NamedTuple):
 
     number: int
     text: str
+
+
+class Spec(NamedTuple):
+    """The addresses that the sender knows of tasks; the first message between two tasks."""
+
+    number: int
+    tasks: list[str]
+    addresses: list[str]
 
 
 # -- From a client to its master, and back ---------------------------------------------------------
@@ -314,7 +323,7 @@ _KINDS: list[type[Any]] = [
     *(Goodbye, Done, Failed, Fenced, Notice, OpenSession, SessionOpened, ExtendGraph, Prepare),
     *(Prepared, Run, PartialRun, Ran, CancelRun, CloseSession, ResetContainers, OpenWorkerSession),
     *(WorkerSessionOpened, CloseWorkerSession, RegisterGraph, DeregisterGraph, RunGraph, StepDone),
-    *(StepFailed, AbortStep, Tensor),
+    *(StepFailed, AbortStep, Tensor, Spec),
 ]
 _KIND = {message: kind for kind, message in enumerate(_KINDS, 1)}
 _FIXED = {

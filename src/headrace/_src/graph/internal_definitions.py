@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace._src.core.errors import InternalError, InvalidArgumentError
+from headrace._src.core.locks import RLock
 from headrace._src.graph.definition import Definition, Effect, definitions
 from headrace._src.graph.structured import CALL, UNDEFINED, with_effect
 
@@ -47,6 +48,7 @@ _internal: dict[str, Definition] = {}
 _forms: dict[str, Form] = {}
 _made: dict[Definition, tuple[str, Definition]] = {}  # of each form: its name, and of what
 _homes: list[str] = []
+_importing = RLock()
 
 
 def register_internal(*definitions: Definition) -> None:
@@ -85,8 +87,10 @@ def expect(homes: Iterable[str]) -> None:
 
 def _import_homes() -> None:
     while _homes:
-        import_module(_homes[-1])
-        _homes.pop()
+        with _importing:  # several threads of a server read steps
+            if _homes:
+                import_module(_homes[-1])
+                _homes.pop()
 
 
 def definition_name(definition: Definition, graph: Graph | None) -> DefinitionName:

@@ -16,7 +16,7 @@ from math import prod
 
 from headrace._src.core.device_names import DeviceSpec
 from headrace._src.core.dtypes import resource, string
-from headrace._src.graph.dataflow import Node, Value, ValueType
+from headrace._src.graph.dataflow import Dataflow, Node, Value, ValueType
 from headrace._src.graph.definition import HOST, Effect, Kind, RowPart
 from headrace._src.graph.partition import PartitionedProgram
 from headrace._src.graph.program import Program
@@ -74,7 +74,7 @@ class _Count:
                 self._add(inner)
             return
         for part in parts_of(node).values():
-            self.add_program(part)
+            self._add_part(node, part)
         if node.constant is not None:
             self._add_values(node.outputs)
             return
@@ -91,6 +91,16 @@ class _Count:
         self._flops += _flops(node)
         if self._flops > _FLOPS:
             raise _NotBrief
+
+    def _add_part(self, node: Node, part: Program | Dataflow) -> None:
+        """Add a branch. In a compiled region it is not scheduled, and loops are not marked."""
+        if isinstance(part, Program):
+            self.add_program(part)
+            return
+        if "body" in node._attrs:
+            raise _NotBrief
+        for inner in part.nodes:
+            self._add(inner)
 
     def _add_values(self, values: Iterable[Value]) -> None:
         for value in values:

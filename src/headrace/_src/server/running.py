@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from headrace._src.core import errors
+from headrace._src.core import errors, faults
 from headrace._src.core.locks import Lock
 from headrace._src.core.proto import ConfigProto, GraphDef, RunMetadata
 from headrace._src.devices import workers
@@ -210,6 +210,8 @@ class WorkerState:
         session = self._sessions.get(key[0])
         if session is None:
             raise errors.AbortedError(None, None, "the session was closed")
+        if faults.armed:
+            faults.reach("register")
         self._graphs[key] = _Graph(self._host.me, session, request)
 
     def forget(self, key: Any) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import atexit
+import os
+import sys
+import time
 from typing import Any
 
 from headrace._src.core.config import settings
@@ -13,6 +16,7 @@ from headrace._src.server.task import Task
 
 __all__ = ["Server"]
 
+_FAREWELL = 2.0  # seconds for the main thread of a fenced process
 _running: set[Task] = set()  # a server serves until it is stopped, or the process ends
 
 
@@ -41,6 +45,7 @@ class Server:
         spec = ClusterSpec(made.cluster)
         self._task = Task(spec, made.job_name, made.task_index, made.default_session_config)
         self._address = self._task.listen(spec.task_address(made.job_name, made.task_index))
+        self._task.on_fenced = _exit_soon
         self._started = False
         _running.add(self._task)
         if start:
@@ -118,10 +123,21 @@ def _server_def(
     return made
 
 
+def _exit_soon() -> None:
+    """End this process: another one has taken its task over, and has its place in the cluster. Its
+    main thread may do so first: `Server.join` raises an AbortedError.
+    """
+    time.sleep(_FAREWELL)
+    os._exit(os.EX_TEMPFAIL)
+
+
 def _stop_all() -> None:
-    """Tell the other tasks that this process ends by itself."""
+    """Tell the other tasks that this process ends by itself. If an exception ends it, it counts as
+    lost: they expect it to be started again.
+    """
+    failed = getattr(sys, "last_value", None) is not None
     for task in list(_running):
-        task.stop()
+        task.stop(clean=not failed)
 
 
 atexit.register(_stop_all)

@@ -24,17 +24,17 @@ from headrace._src.core.proto import ConfigProto
 from headrace._src.devices import workers
 from headrace._src.distributed import instructions as do
 from headrace._src.distributed import messages as say
-from headrace._src.distributed.cluster_spec import ClusterSpec, task_name
+from headrace._src.distributed.cluster_spec import ClusterSpec, conflict, task_name
 from headrace._src.distributed.instructions import Peer
 from headrace._src.distributed.master import Master
 from headrace._src.distributed.worker import Worker
 from headrace._src.server.dividing import MirroredGraph, RemoteDevice, shapes_of
 from headrace._src.server.running import Running, WorkerState
 from headrace._src.session import configuration
-from headrace._src.transport.connect import Connection, connect, listen
+from headrace._src.transport.connect import Connection, connect, listen, same_address
 from headrace._src.transport.frame import Frame
 from headrace._src.transport.handshake import Hello, Service
-from headrace._src.transport.heartbeat import Heartbeat, Responder
+from headrace._src.transport.heartbeat import Heartbeat, Responder, answer
 from headrace._src.transport.keys import configured_key
 from headrace._src.transport.link import Link
 from headrace._src.transport.loop import Loop
@@ -78,11 +78,11 @@ class Task:
         self._configs: dict[int, bytes] = {}
         self._links: dict[Peer, list[Link]] = {}
         self._newest: dict[str, Peer] = {}  # the last process of each task
-        self._beats: dict[Peer, Heartbeat] = {}
+        self._beats: dict[Peer, list[Heartbeat]] = {}
         self._silent: dict[Peer, str] = {}  # why processes are given up that are still connected
         self._connecting: set[str] = set()
         self._clean: set[Peer] = set()  # peers that have said goodbye
-        self._masters: set[Peer] = set()  # other tasks that have opened sessions here
+        self._masters: dict[str, Peer] = {}  # other tasks that have opened sessions here
         self._events: deque[Callable[[], list[Any]]] = deque()
         self._alarm: Any = None
         self._over = threading.Condition()
@@ -90,6 +90,7 @@ class Task:
         self._loop = Loop()
         self._thread = 0  # the loop's
         self._key = configured_key()
+        self.on_fenced: Callable[[], Any] | None = None  # after the end
         self._do: dict[type[Any], Callable[[Any], list[Any]]] = {
             do.Send: self._send,
             do.Connect: self._connect,
@@ -144,16 +145,16 @@ class Task:
             raise errors.AbortedError(None, None, self._stopped)
 
     def _is_left(self) -> bool:
-        return bool(self._masters) and self._masters <= self._clean
+        return bool(self._masters) and self._clean.issuperset(self._masters.values())
 
-    def stop(self, reason: str = "") -> None:
-        """End the task: tell the others, and close everything."""
+    def stop(self, reason: str = "", clean: bool = True) -> None:
+        """End the task: tell the others if that is meant, and close everything."""
         with self._over:
             if self._stopped is not None:
                 return
             self._stopped = reason
             self._over.notify_all()
-        for links in list(self._links.values()):
+        for links in list(self._links.values()) if clean else ():
             for link in links:
                 _post(link, say.Goodbye())
         self._state.close()
@@ -171,7 +172,7 @@ class Task:
         form = type(message)
         if form in _TO_WORKER or (form is say.ResetContainers and self._is_task(peer)):
             if form is say.OpenWorkerSession and peer != self.me:
-                self._masters.add(peer)
+                self._masters[peer.name] = peer
             return self._worker.received(peer, message)
         if form is say.Goodbye:
             with self._over:
@@ -180,6 +181,8 @@ class Task:
             return []
         if form is say.Fenced:
             return [do.Stop(message.reason)]
+        if form is say.Spec:
+            return self._compare(peer, message)
         if form is say.OpenSession:
             return self._with_config(peer, message)
         return self._master.received(peer, message, time.monotonic())
@@ -204,24 +207,44 @@ class Task:
             return
         link = self._loop.add(connection, self._frame, self._unlinked)
         link.context = peer
-        replaced: list[Peer] = []
-        if hello.role == "task":
-            newest = self._newest.setdefault(peer.name, peer)
-            if newest.incarnation > peer.incarnation:
-                _post(link, say.Fenced(0, f"{peer.name} has been replaced"))
-                self._loop.call_later(_LINGER, link.close)
-            else:
-                self._newest[peer.name] = peer
-                replaced = [p for p in self._links if p.name == peer.name and p != peer]
-                self._links.setdefault(peer, []).append(link)
-            self._connecting.discard(peer.name)
-            self._perform(self._master.connected(peer, time.monotonic()))
-        else:
+        if hello.role != "task":
             self._links.setdefault(peer, []).append(link)
-        for old in replaced:  # the master has told them
+            return
+        self._connecting.discard(peer.name)
+        if self._newest.setdefault(peer.name, peer).incarnation > peer.incarnation:
+            self._fence(link)
+            self._perform(self._master.connected(peer, time.monotonic()))
+            return
+        self._newest[peer.name] = peer
+        replaced = [old for old in self._links if old.name == peer.name and old != peer]
+        self._links.setdefault(peer, []).append(link)
+        _post(link, say.Spec(0, list(self._addresses), list(self._addresses.values())))
+        self._perform(self._master.connected(peer, time.monotonic()))
+        for old in replaced:
             for stale in self._links.pop(old):
-                self._loop.call_later(_LINGER, stale.close)
+                self._fence(stale)
             self._perform(self._worker.lost(old, "was restarted"))
+
+    def _fence(self, link: Link) -> None:
+        """Tell an old process of a task that there is a newer one."""
+        _post(link, say.Fenced(0, f"{link.context.name} has been started again elsewhere"))
+        self._loop.call_later(_LINGER, link.close)
+
+    def _compare(self, peer: Peer, message: say.Spec) -> list[Any]:
+        """Refuse a task whose specification gives some task another address."""
+        theirs = dict(zip(message.tasks, message.addresses, strict=False))
+        found = conflict(self._addresses, theirs, same_address)
+        if found is None:
+            return []
+        reason = (
+            f"{self.name} and {peer.name} have different cluster specifications: {found}. "
+            "Start both with the same one."
+        )
+        _log.error("%s", reason)
+        refused = self._master.refused(peer.name, reason, time.monotonic())
+        for link in list(self._links.get(peer, ())):
+            self._loop.call_later(_RETRY, link.close)  # not before it has our specification
+        return refused
 
     def _unlinked(self, link: Link, error: Exception | None) -> None:
         """In the loop: a connection has ended. What was under way on it is lost, so the process is
@@ -233,26 +256,31 @@ class Task:
         for other in self._links.pop(peer):
             if other is not link:
                 other.close()
-        beats = self._beats.pop(peer, None)
-        if beats is not None:
+        for beats in self._beats.pop(peer, ()):
             beats.stop()
-        self._give_up(peer, self._silent.pop(peer, "is gone: its connection has ended"))
-
-    def _give_up(self, peer: Peer, why: str) -> None:
+        why = self._silent.pop(peer, "is gone: its connection has ended")
         self._perform(self._worker.lost(peer, why))
         self._perform(self._master.lost(peer, time.monotonic(), why))
+        address = self._addresses.get(peer.name)
+        if address and peer not in self._clean and self._stopped is None:
+            # If it gave this process up and knows a successor of it, it says so.
+            workers.start(partial(self._keep_connecting, peer.name, address, once=True))
 
     def _watch(self, peer: Peer, connection: Connection) -> None:
         """In the loop: exchange heartbeats with a process, on a connection of their own."""
-        if peer in self._beats:
-            connection.socket.close()
+        if connection.peer.role == "client":
+            answer(connection, _responder(), self._loop)
             return
-        self._beats[peer] = Heartbeat(connection, _responder(), self._loop, self._is_silent)
+        # Two processes that connect at the same time have two connections. Each stays: if both
+        # closed the one that came second, each would see the other one's end.
+        beats = Heartbeat(connection, _responder(), self._loop, self._is_silent)
+        self._beats.setdefault(peer, []).append(beats)
 
     def _is_silent(self, hello: Hello, reason: str) -> None:
         """In the loop: a process does not answer heartbeats: give it up."""
         peer = _peer_of(hello)
-        self._beats.pop(peer, None)
+        for beats in self._beats.pop(peer, ()):
+            beats.stop()
         self._silent[peer] = f"is gone: {reason}"
         for link in list(self._links.get(peer, ())):
             link.close()
@@ -327,25 +355,28 @@ class Task:
             workers.start(partial(self._keep_connecting, each.task, each.address))
         return []
 
-    def _keep_connecting(self, task: str, address: str) -> None:
-        """In a thread of the pool: connect to a task, as soon as it is there."""
-        while self._stopped is None and task in self._connecting:
+    def _keep_connecting(self, task: str, address: str, once: bool = False) -> None:
+        """In a thread of the pool: connect to a task, as soon as it is there; `once`: if it is."""
+        while self._stopped is None and (once or task in self._connecting):
             try:
                 found = connect(address, self._hello, self._key, _PATIENCE)
             except (OSError, errors.OpError) as error:
                 _log.debug("no connection to %s yet: %s", task, error)
+                if once:
+                    return
                 time.sleep(_RETRY)
                 continue
             name = task_name(found.peer.job, found.peer.task)
             if name != task:
                 found.socket.close()
-                _log.warning(
-                    "%s was expected at %s, but %s is there: the cluster specifications of the "
-                    "two differ",
-                    *(task, address, name),
+                reason = (
+                    f"{task} was expected at {address}, but {name} is there: it was started with "
+                    "another cluster specification"
                 )
-                time.sleep(_PATIENCE)
-                continue
+                _log.error("%s", reason)
+                self._connecting.discard(task)
+                self.report(lambda: self._master.refused(task, reason, time.monotonic()))
+                return
             self._loop.call_soon(partial(self._linked, found))
             with contextlib.suppress(OSError, errors.OpError):  # the other connection ends, too
                 beats = connect(address, self._hello, self._key, _PATIENCE, Service.HEARTBEATS)
@@ -370,7 +401,13 @@ class Task:
 
     def _fenced(self, each: do.Stop) -> list[Any]:
         _log.error("%s ends: %s", self.name, each.reason)
-        workers.start(partial(self.stop, f"{self.name}: {each.reason}"))
+
+        def end() -> None:
+            self.stop(each.reason)
+            if self.on_fenced is not None:
+                self.on_fenced()
+
+        workers.start(end)
         return []
 
     # -- The worker's work -------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from headrace._src.core.locks import Lock
 from headrace._src.transport.connect import Connection
 from headrace._src.transport.frame import Frame, ProtocolError
 from headrace._src.transport.handshake import Hello
+from headrace._src.transport.probe import Probe
 from headrace._src.transport.stream import FrameStream, large_bytes
 
 __all__ = ["Channel"]
@@ -32,11 +33,17 @@ class Channel:
     """One connection whose user waits for answers.
 
     on_notice: called with frames whose number is 0, by the thread that reads
+    probe: whether the other process lives, for a thread that waits longer than an interval; None:
+        only the end of the connection tells
     """
 
     def __init__(
-        self, connection: Connection, on_notice: Callable[[Frame], Any] | None = None
+        self,
+        connection: Connection,
+        on_notice: Callable[[Frame], Any] | None = None,
+        probe: Probe | None = None,
     ) -> None:
+        self._probe = probe
         self.on_notice = on_notice
         self.unix = connection.unix
         # No budget: a loop reads at the other end, and nobody here would read its requests.
@@ -167,9 +174,9 @@ class Channel:
         stream, poll = self._stream, self._readable.poll
         while True:
             # Ctrl-C interrupts here, where nothing is lost, and not in the middle of a frame.
-            if deadline is None:
+            if deadline is None and self._probe is None:
                 poll()
-            elif not poll(max(0.0, deadline - time.monotonic()) * 1000):
+            elif not self._poll(deadline):
                 return None
             whole = False
             try:
@@ -186,6 +193,24 @@ class Channel:
                     self._end(RuntimeError("it was interrupted in the middle of an answer"))
             if mine is not None:
                 return mine
+
+    def _poll(self, deadline: float | None) -> bool:
+        """Wait for bytes; return False at the deadline. Raises UnavailableError if the other
+        process is dead.
+        """
+        probe = self._probe
+        while True:
+            left = float("inf") if deadline is None else max(0.0, deadline - time.monotonic())
+            pause = left if probe is None else min(left, probe.interval)
+            if self._readable.poll(pause * 1000):
+                return True
+            if left <= pause:
+                return False
+            reason = None if probe is None else probe.ask()
+            if reason is not None and not self._readable.poll(0):
+                gone = f"the process at {self.address} is gone: {reason}"
+                self._end(errors.UnavailableError(None, None, gone))
+                raise self._stream.unavailable()
 
     def _take(self, frames: list[Frame], number: int = 0) -> Frame | None:
         """Keep answers and call on_notice; returns the answer with that number."""
@@ -232,6 +257,8 @@ class Channel:
 
     def _end(self, error: Exception) -> None:
         self._stream.end(error)
+        if self._probe is not None:
+            self._probe.close()
         with self._lock:
             for signal in self._waiting.values():
                 signal.release()

@@ -34,6 +34,7 @@ __all__ = [
     "connect",
     "listen",
     "prepare",
+    "same_address",
     "split_address",
     "user_of",
     "user_of_tcp",
@@ -240,6 +241,25 @@ def _resolve(host: str, address: str) -> tuple[int, str]:
         raise errors.UnavailableError(None, None, f"unknown host in {address}: {error}") from None
     found.sort(key=lambda info: info[0] != socket.AF_INET)  # localhost is both; listen and connect
     return found[0][0], str(found[0][4][0])  # have to choose the same
+
+
+def same_address(first: str, second: str) -> bool:
+    """Return whether two addresses may mean the same: their ports are equal or to be chosen, and
+    their hosts are, or may be, the same.
+    """
+    (host, port), (other, other_port) = split_address(first), split_address(second)
+    if port != other_port and port and other_port:
+        return False
+    if host == other or not {host, other}.isdisjoint(_WILDCARDS):
+        return True
+    try:
+        return not _ips(host).isdisjoint(_ips(other))
+    except OSError:
+        return True  # not known here, but perhaps where it was written
+
+
+def _ips(host: str) -> set[str]:
+    return {str(info[4][0]) for info in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
 
 
 def _is_ours(family: int, ip: str) -> bool:

@@ -34,7 +34,7 @@ from headrace._src.transport.beats import COMMAND, MESSAGE, PING, Word
 from headrace._src.transport.connect import Connection
 from headrace._src.transport.loop import Loop
 
-__all__ = ["Health", "Heartbeat", "Monitor", "Responder"]
+__all__ = ["Health", "Heartbeat", "Monitor", "Responder", "answer"]
 
 _SUSPECT: Final = 2  # missed heartbeats
 _FAULTS: Final = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT}
@@ -203,6 +203,22 @@ def _run_native(respond: Callable[[int], int], words: Any, *_: Any) -> None:
     # Signals are for Python's own threads; faults belong to the thread that made them.
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - _FAULTS)
     respond(ctypes.addressof(words))
+
+
+def answer(connection: Connection, responder: Responder, loop: Loop) -> None:
+    """In the loop's thread: answer the heartbeats of a process until it closes the connection; send
+    it none.
+    """
+    sock = connection.socket
+    sock.setblocking(False)
+    responder.add(sock)
+
+    def ended(events: int) -> None:
+        responder.remove(sock)
+        loop.forget(sock.fileno())
+        sock.close()
+
+    loop.register(sock.fileno(), select.EPOLLRDHUP, ended)
 
 
 class Heartbeat:

@@ -3,8 +3,8 @@
 Fresh memory costs a page fault for every 4 KB, which is slower than receiving; so large buffers are
 used again.
 
-A `MemoryOwner` owns the memory of arrays: arrays made of it, and views of those, keep it alive, so a
-weak reference to it tells when the last of them is gone. It is a class of its own because NumPy
+A `MemoryOwner` owns the memory of arrays: arrays made of it, and views of those, keep it alive, so
+a weak reference to it tells when the last of them is gone. It is a class of its own because NumPy
 lets a view refer to the memory's original owner, past arrays of the same class in between.
 
 State: `_free` buffers by size, `_kept` their bytes, `_loans` the weak references, under `_lock`.

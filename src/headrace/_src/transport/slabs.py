@@ -80,8 +80,10 @@ class Slab:
         self._blocks: dict[int, Block] = {}
 
     def __del__(self) -> None:
-        with contextlib.suppress(AttributeError):
+        try:
             os.close(self.fd)
+        except AttributeError:
+            return  # it was never opened, or Python ends and has no modules any more
 
     def take(self, size: int) -> Block | None:
         """Use the first free range that is large enough."""

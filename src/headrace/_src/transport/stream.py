@@ -31,7 +31,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from headrace._src.core import errors
+from headrace._src.core import errors, faults
 from headrace._src.core.locks import Lock
 from headrace._src.transport.connect import Connection
 from headrace._src.transport.decoder import Decoder
@@ -137,9 +137,22 @@ class FrameStream:
         with self._lock:
             self._busy = True
             try:
+                if faults.armed and (kind := faults.due("mid-frame")):
+                    buffers = self._suffer(kind, buffers)
                 return self._put(buffers)
             finally:
                 self._busy = False
+
+    def _suffer(self, kind: str, buffers: list[Any]) -> list[Any]:
+        """Send the first half of a frame, let a fault happen, and return the rest."""
+        if kind == "close" or self._queue or self.error is not None:  # before the frame
+            faults.strike("mid-frame", kind)
+            return buffers
+        data = b"".join(map(bytes, buffers))
+        half = len(data) // 2
+        self._put([data[:half]])
+        faults.strike("mid-frame", kind)
+        return [data[half:]]
 
     def _put(self, buffers: list[Any]) -> bool:
         if self.error is not None:

@@ -24,6 +24,9 @@ from headrace._src.train.saving.saver import Saver
 
 __all__ = ["SessionManager"]
 
+_SHORTEST_PAUSE = 0.1  # seconds between two checks for a ready model; long waits have longer ones
+_FIRST_NOTICE, _NEXT_NOTICE = 2.0, 30.0  # seconds until a task says whom it waits for
+
 
 @export("train.SessionManager")
 class SessionManager:
@@ -34,7 +37,8 @@ class SessionManager:
     ready_op                 returns the names of uninitialised variables; None: the model is always
                              ready
     ready_for_local_init_op  the same, for the variables that `local_init_op` needs
-    recovery_wait_secs       seconds between two checks for a checkpoint or a ready model
+    recovery_wait_secs       seconds between two checks for a checkpoint; the most seconds between
+                             two checks for a ready model
     local_init_run_options   the RunOptions of `local_init_op`
     """
 
@@ -154,7 +158,9 @@ class SessionManager:
         DeadlineExceededError if that takes longer than `max_wait_secs`.
         """
         limit = float("Inf") if max_wait_secs is None else max_wait_secs
-        deadline = time.monotonic() + limit
+        began = time.monotonic()
+        deadline = began + limit
+        notice = _FIRST_NOTICE
         while True:
             session = Session(master, graph=self._graph, config=config)
             missing_before = self._run_local_init(session)
@@ -173,7 +179,16 @@ class SessionManager:
                 missing_before,
                 missing,
             )
-            time.sleep(self._wait_secs)
+            waited = time.monotonic() - began
+            if waited >= notice:
+                notice = waited + _NEXT_NOTICE
+                log.warning(
+                    "This task has been waiting for the chief for %.0f s. The chief is the worker "
+                    "with is_chief=True: start it if it does not run. It initialises the model or "
+                    "restores a checkpoint. %s",
+                    *(waited, missing_before or missing),
+                )
+            time.sleep(min(self._wait_secs, max(_SHORTEST_PAUSE, waited / 10)))
 
     # -- Restoring ---------------------------------------------------------------------------------
 
