@@ -375,13 +375,16 @@ class Task:
                 )
                 _log.error("%s", reason)
                 self._connecting.discard(task)
-                self.report(lambda: self._master.refused(task, reason, time.monotonic()))
+                self.report(partial(self._refuse, task, reason))
                 return
             self._loop.call_soon(partial(self._linked, found))
             with contextlib.suppress(OSError, errors.OpError):  # the other connection ends, too
                 beats = connect(address, self._hello, self._key, _PATIENCE, Service.HEARTBEATS)
                 self._loop.call_soon(partial(self._linked, beats))
             return
+
+    def _refuse(self, task: str, reason: str) -> list[Any]:
+        return self._master.refused(task, reason, time.monotonic())
 
     def ensure_links(self, tasks: dict[str, int]) -> None:
         """In a thread of the pool: wait until there are links to these tasks; raise AbortedError if
