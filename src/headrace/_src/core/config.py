@@ -57,6 +57,8 @@ class Settings:
     heartbeats_missed: after how many unanswered heartbeats a process counts as dead
         (HEADRACE_HEARTBEATS_MISSED).
     servers_stay: whether Server.join goes on when all workers have ended (HEADRACE_SERVERS_STAY).
+    status_fd: the file descriptor that a server reports its state to, given by `headrace launch`
+        and `headrace.cluster.local` (HEADRACE_STATUS_FD).
     """
 
     dnnl: str | None = None
@@ -81,6 +83,7 @@ class Settings:
     heartbeat_ms: int = 200
     heartbeats_missed: int = 5
     servers_stay: bool = False
+    status_fd: int | None = None
 
 
 def read(environment: Mapping[str, str]) -> Settings:
@@ -112,6 +115,7 @@ def read(environment: Mapping[str, str]) -> Settings:
         heartbeat_ms=_count(environment, "HEADRACE_HEARTBEAT_MS", 1, 200),
         heartbeats_missed=_count(environment, "HEADRACE_HEARTBEATS_MISSED", 1, 5),
         servers_stay=_flag(environment, "HEADRACE_SERVERS_STAY"),
+        status_fd=_count(environment, "HEADRACE_STATUS_FD", 0),
     )
 
 
@@ -155,6 +159,13 @@ def _choice(
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(choices)}: {value!r}")
     return value
+
+
+def child_environment(given: Mapping[str, str], defaults: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a process to start: this process's own, with the variables that are
+    given, and with `defaults` for those that are not set.
+    """
+    return {**defaults, **os.environ, **given}
 
 
 def tf_config() -> dict[str, Any]:
