@@ -84,9 +84,10 @@ def expect(homes: Iterable[str]) -> None:
 
 
 def _import_homes() -> None:
-    while _homes:
-        import_module(_homes[-1])
-        _homes.pop()
+    # Threads may meet here: all of them import everything, and wait for each other in that.
+    for home in list(_homes):
+        import_module(home)
+    _homes.clear()
 
 
 def definition_name(definition: Definition, graph: Graph | None) -> DefinitionName:
