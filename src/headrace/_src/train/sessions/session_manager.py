@@ -24,6 +24,8 @@ from headrace._src.train.saving.saver import Saver
 
 __all__ = ["SessionManager"]
 
+_FIRST_PAUSE = 0.25  # seconds
+
 
 @export("train.SessionManager")
 class SessionManager:
@@ -34,7 +36,7 @@ class SessionManager:
     ready_op                 returns the names of uninitialised variables; None: the model is always
                              ready
     ready_for_local_init_op  the same, for the variables that `local_init_op` needs
-    recovery_wait_secs       seconds between two checks for a checkpoint or a ready model
+    recovery_wait_secs       seconds between two checks for a checkpoint or a ready model, at most
     local_init_run_options   the RunOptions of `local_init_op`
     """
 
@@ -155,6 +157,8 @@ class SessionManager:
         """
         limit = float("Inf") if max_wait_secs is None else max_wait_secs
         deadline = time.monotonic() + limit
+        # The chief is usually ready soon: ask often at first, then every `recovery_wait_secs`.
+        pause = min(_FIRST_PAUSE, self._wait_secs)
         while True:
             session = Session(master, graph=self._graph, config=config)
             missing_before = self._run_local_init(session)
@@ -173,7 +177,8 @@ class SessionManager:
                 missing_before,
                 missing,
             )
-            time.sleep(self._wait_secs)
+            time.sleep(pause)
+            pause = min(2 * pause, self._wait_secs)
 
     # -- Restoring ---------------------------------------------------------------------------------
 
