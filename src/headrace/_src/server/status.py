@@ -60,9 +60,7 @@ def start_reporting(task: str, steps: Callable[[], int]) -> Callable[[], None]:
     return ended.set
 
 
-def _report(
-    pipe: int, task: str, steps: Callable[[], int], ended: threading.Event
-) -> None:
+def _report(pipe: int, task: str, steps: Callable[[], int], ended: threading.Event) -> None:
     while True:
         try:
             os.write(pipe, Report(task, steps()).line())

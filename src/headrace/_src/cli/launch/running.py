@@ -83,6 +83,7 @@ class Launch:
         self._signals: list[int] = []
         self._first: int | None = None  # the code of the first task that failed
         self._stopping = False
+        self._left: float | None = None  # when the last task that is no server ended
         self._drawn = 0.0
         self._width = max(len(plan.name) for plan in plans)
 
@@ -142,11 +143,13 @@ class Launch:
         task.view = replace(task.view, code=code)
         said = how_it_ended(code)
         if task.view.ending or not code:
-            self._say(f"{task.plan.name} {'ended' if task.view.ending else said}")
+            self._say(f"{task.plan.name} {'stopped' if task.view.ending else said}")
             return
         done = task.view.restarts
         if done < self._restarts and not self._stopping:
-            self._say(f"{task.plan.name}: {said}; starting it again ({done + 1} of {self._restarts})")
+            self._say(
+                f"{task.plan.name}: {said}; starting it again ({done + 1} of {self._restarts})"
+            )
             task.process.close()
             self._tasks[place] = self._started(task.plan, done + 1)
             return
@@ -167,8 +170,6 @@ class Launch:
                     # They have nothing to save, and SIGTERM ends Python without a traceback.
                     task.view = replace(task.view, ending=True)
                     task.process.send_signal(signal.SIGTERM)
-
-    _left: float | None = None
 
     def _stop(self, reason: str) -> None:
         if not self._stopping:

@@ -23,6 +23,7 @@ _STYLES = {
     "starting": "dim",
     "stopping": "yellow",
     "silent": "bold yellow",
+    "stopped": "dim",
     "ended": "dim",
 }
 
@@ -64,10 +65,10 @@ class TaskView:
 
     def state(self, now: float) -> str:
         """Return one word, or how the process ended."""
+        if self.ending:
+            return "stopping" if self.code is None else "stopped"
         if self.code is not None:
             return how_it_ended(self.code)
-        if self.ending:
-            return "stopping"
         if not self.samples:
             return "starting" if self.heard is None else "running"
         if now - self.samples[-1][0] > _SILENT:
