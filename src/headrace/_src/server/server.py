@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +15,7 @@ from headrace._src.server.task import Task
 
 __all__ = ["Server"]
 
-_running: weakref.WeakSet[Any] = weakref.WeakSet()
+_running: set[Task] = set()  # a server serves until it is stopped, or the process ends
 
 
 class _CountedTask(Task):
@@ -57,7 +56,7 @@ class Server:
         self._address = self._task.listen(spec.task_address(made.job_name, made.task_index))
         self._started = False
         self._end_reports: Callable[[], None] | None = None
-        _running.add(self)
+        _running.add(self._task)
         if start:
             self.start()
 
@@ -66,8 +65,7 @@ class Server:
         if not self._started:
             self._started = True
             self._task.start()
-            task = self._task  # not self: a server that is forgotten is collected
-            self._end_reports = start_reporting(task.name, lambda: task.finished)
+            self._end_reports = start_reporting(self._task.name, lambda: self._task.finished)
 
     def join(self) -> None:
         """Block until the server ends.
@@ -80,6 +78,7 @@ class Server:
     def stop(self) -> None:
         """End the server, and the steps that run on it."""
         self._task.stop()
+        _running.discard(self._task)
         if self._end_reports is not None:
             self._end_reports()
 
@@ -138,8 +137,8 @@ def _server_def(
 
 def _stop_all() -> None:
     """Tell the other tasks that this process ends by itself."""
-    for server in list(_running):
-        server.stop()
+    for task in list(_running):
+        task.stop()
 
 
 atexit.register(_stop_all)
