@@ -1,4 +1,4 @@
-"""Processes of a cluster that `headrace launch` and `headrace.cluster.local` start: they are stopped,
+"""Processes of clusters, by `headrace launch` and `headrace.cluster.local`: they are stopped,
 restarted and never left behind.
 """
 

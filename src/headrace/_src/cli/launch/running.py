@@ -158,7 +158,7 @@ class Launch:
         self._stop(f"{task.plan.name}: {said}; stopping the others")
 
     def _let_servers_end(self, now: float) -> None:
-        """Once all others have ended well, parameter servers end: by themselves, or they are told."""
+        """Once all others have ended well, end parameter servers that do not end by themselves."""
         others = [t.code for t in self._tasks if not t.plan.is_server]
         if self._stopping or None in others:
             return
