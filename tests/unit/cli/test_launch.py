@@ -12,7 +12,7 @@ from headrace._src.cli import main
 from headrace._src.cli.launch.plan import flags_for, job_sizes, make_plan, threads_each
 from headrace._src.cli.launch.running import ladder
 from headrace._src.cli.launch.view import TaskView, exit_status, how_it_ended, split_lines, table
-from headrace._src.server.status import Report, parse
+from headrace._src.server.status import StatusReport, parse
 
 CLUSTER = {"ps": ["a:1"], "worker": ["a:2", "a:3"]}
 
@@ -73,7 +73,7 @@ def test_nothing_to_launch_is_refused(tmp_path):
 
 
 def test_reports_travel():
-    report = Report("/job:ps/replica:0/task:0", 12)
+    report = StatusReport("/job:ps/replica:0/task:0", 12)
     assert parse(report.line()) == report
     for nonsense in (b"", b"12", b"{}", b'{"task": "a", "steps": "b"}', b"\xff"):
         assert parse(nonsense) is None
@@ -82,9 +82,9 @@ def test_reports_travel():
 def test_the_state_of_a_task():
     view = TaskView("worker 0", 0.0)
     assert view.state(0.1) == "starting"
-    view = view.reported(Report("", 0), 1.0)
+    view = view.reported(StatusReport("", 0), 1.0)
     assert (view.state(1.1), view.rate) == ("ready", 0.0)
-    view = view.reported(Report("", 10), 1.5)
+    view = view.reported(StatusReport("", 10), 1.5)
     assert (view.state(1.6), view.rate, view.steps) == ("running", 20.0, 10)
     assert view.state(60.0) == "silent"
     ended = TaskView("worker 0", 0.0, code=0)
@@ -97,7 +97,7 @@ def test_the_state_of_a_task():
 def test_the_rate_follows_the_latest_reports():
     view = TaskView("worker 0", 0.0)
     for second in range(20):
-        view = view.reported(Report("", 100 if second > 5 else 0), float(second))
+        view = view.reported(StatusReport("", 100 if second > 5 else 0), float(second))
     assert view.rate == 0.0
     assert view.state(19.5) == "ready"
 

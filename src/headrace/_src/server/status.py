@@ -16,13 +16,13 @@ from dataclasses import asdict, dataclass
 
 from headrace._src.core.config import settings
 
-__all__ = ["Report", "parse", "start_reporting"]
+__all__ = ["StatusReport", "parse", "start_reporting"]
 
 INTERVAL = 0.5  # seconds between two reports
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class StatusReport:
     """What a server says: its task, and how many steps have ended there."""
 
     task: str
@@ -33,11 +33,11 @@ class Report:
         return json.dumps(asdict(self)).encode() + b"\n"
 
 
-def parse(line: bytes) -> Report | None:
+def parse(line: bytes) -> StatusReport | None:
     """Return the report in a line, None if there is none."""
     try:
         found = json.loads(line)
-        return Report(str(found["task"]), int(found["steps"]))
+        return StatusReport(str(found["task"]), int(found["steps"]))
     except (ValueError, TypeError, KeyError):
         return None
 
@@ -63,7 +63,7 @@ def start_reporting(task: str, steps: Callable[[], int]) -> Callable[[], None]:
 def _report(pipe: int, task: str, steps: Callable[[], int], ended: threading.Event) -> None:
     while True:
         try:
-            os.write(pipe, Report(task, steps()).line())
+            os.write(pipe, StatusReport(task, steps()).line())
         except BlockingIOError:
             pass  # nobody reads
         except OSError:

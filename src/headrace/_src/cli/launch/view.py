@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from rich.table import Table
 from rich.text import Text
 
-from headrace._src.server.status import INTERVAL, Report
+from headrace._src.server.status import INTERVAL, StatusReport
 
 __all__ = ["TaskView", "exit_status", "how_it_ended", "split_lines", "table"]
 
@@ -45,7 +45,7 @@ class TaskView:
     code: int | None = None
     restarts: int = 0
 
-    def reported(self, report: Report, now: float) -> TaskView:
+    def reported(self, report: StatusReport, now: float) -> TaskView:
         """Return the view after a report."""
         samples = (*self.samples, (now, report.steps))[-_SAMPLES:]
         return replace(self, samples=samples, heard=now)
