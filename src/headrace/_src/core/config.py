@@ -58,6 +58,8 @@ class Settings:
         (HEADRACE_HEARTBEATS_MISSED).
     servers_stay: whether Server.join goes on when all workers have ended (HEADRACE_SERVERS_STAY).
     faults: what is to fail in this process, for tests; see core/faults.py (HEADRACE_FAULTS).
+    status_fd: the file descriptor that a server reports its state to, given by `headrace launch`
+        and `headrace.cluster.local` (HEADRACE_STATUS_FD).
     """
 
     dnnl: str | None = None
@@ -83,6 +85,7 @@ class Settings:
     heartbeats_missed: int = 5
     servers_stay: bool = False
     faults: str = ""
+    status_fd: int | None = None
 
 
 def read(environment: Mapping[str, str]) -> Settings:
@@ -115,6 +118,7 @@ def read(environment: Mapping[str, str]) -> Settings:
         heartbeats_missed=_count(environment, "HEADRACE_HEARTBEATS_MISSED", 1, 5),
         servers_stay=_flag(environment, "HEADRACE_SERVERS_STAY"),
         faults=environment.get("HEADRACE_FAULTS", "").strip(),
+        status_fd=_count(environment, "HEADRACE_STATUS_FD", 0),
     )
 
 
@@ -158,6 +162,13 @@ def _choice(
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(choices)}: {value!r}")
     return value
+
+
+def child_environment(given: Mapping[str, str], defaults: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a process to start: this process's own, with the variables that are
+    given, and with `defaults` for those that are not set.
+    """
+    return {**defaults, **os.environ, **given}
 
 
 def tf_config() -> dict[str, Any]:

@@ -345,10 +345,11 @@ class Master:
             f"tf.train.Server(cluster, job_name={spec.job!r}, task_index={spec.task})"
             for spec in map(DeviceSpec.from_string, sorted(session.missing)[:1])
         )
+        own = DeviceSpec.from_string(self.me.name)
         return (
             f"the session has been waiting for {', '.join(each)} for {since} s. Start it: {start}. "
             "A session that does not need it can say so: "
-            'tf.ConfigProto(device_filters=["/job:ps", "/job:worker/task:0"]).'
+            f'tf.ConfigProto(device_filters=["/job:ps", "/job:{own.job}/task:{own.task}"]).'
         )
 
     def _lose(self, session: _Session, peer: Peer, why: str) -> Instructions:

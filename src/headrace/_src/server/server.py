@@ -6,18 +6,32 @@ import atexit
 import os
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 from headrace._src.core.config import settings
 from headrace._src.core.export import export
 from headrace._src.core.proto import ServerDef
 from headrace._src.distributed.cluster_spec import ClusterSpec
+from headrace._src.server.status import start_reporting
 from headrace._src.server.task import Task
 
 __all__ = ["Server"]
 
 _FAREWELL = 2.0  # seconds for the main thread of a fenced process
 _running: set[Task] = set()  # a server serves until it is stopped, or the process ends
+_running: set[Task] = set()  # a server serves until it is stopped, or the process ends
+
+
+class _CountedTask(Task):
+    """A task that counts the steps that have ended well on it, for its status."""
+
+    finished = 0
+
+    def ended(self, step: int, fetches: Any, error: BaseException | None, stats: Any) -> None:
+        # Threads that end steps at the same moment may lose a count, which nothing depends on.
+        self.finished += error is None
+        super().ended(step, fetches, error, stats)
 
 
 @export("train.Server")
@@ -43,10 +57,11 @@ class Server:
             server_or_cluster_def, job_name, task_index, protocol, config
         )
         spec = ClusterSpec(made.cluster)
-        self._task = Task(spec, made.job_name, made.task_index, made.default_session_config)
+        self._task = _CountedTask(spec, made.job_name, made.task_index, made.default_session_config)
         self._address = self._task.listen(spec.task_address(made.job_name, made.task_index))
         self._task.on_fenced = _exit_soon
         self._started = False
+        self._end_reports: Callable[[], None] | None = None
         _running.add(self._task)
         if start:
             self.start()
@@ -56,6 +71,7 @@ class Server:
         if not self._started:
             self._started = True
             self._task.start()
+            self._end_reports = start_reporting(self._task.name, lambda: self._task.finished)
 
     def join(self) -> None:
         """Block until the server ends.
@@ -69,6 +85,8 @@ class Server:
         """End the server, and the steps that run on it."""
         self._task.stop()
         _running.discard(self._task)
+        if self._end_reports is not None:
+            self._end_reports()
 
     @property
     def server_def(self) -> Any:

@@ -78,7 +78,9 @@ class _Plan:
 class BaseSession:
     """The common base of all sessions; see Session."""
 
-    def __init__(self, target: str = "", graph: Graph | None = None, config: Any = None) -> None:
+    def __init__(
+        self, target: str | bytes = "", graph: Graph | None = None, config: Any = None
+    ) -> None:
         target = _checked_target(target)
         register_xla()
         load_plugins()

@@ -37,7 +37,7 @@ def _frequency(
 
 @export("train.MonitoredTrainingSession")
 def MonitoredTrainingSession(
-    master: str = "",
+    master: str | bytes = "",
     is_chief: bool = True,
     checkpoint_dir: str | None = None,
     scaffold: Scaffold | None = None,
@@ -64,8 +64,8 @@ def MonitoredTrainingSession(
     max_wait_secs            how long a worker waits for the chief
     summary_dir              where summaries go, `checkpoint_dir` by default
 
-    None or 0 in place of a number: never. `master` must be "": sessions of other processes are
-    refused.
+    None or 0 in place of a number: never. master: the target of a server (tf.train.Server), or ""
+    for a session in this process.
     """
     scaffold = scaffold or Scaffold()
     if not is_chief:

@@ -65,7 +65,7 @@ class SessionManager:
 
     def prepare_session(
         self,
-        master: str,
+        master: str | bytes,
         init_op: Any = None,
         saver: Any = None,
         checkpoint_dir: str | None = None,
@@ -117,7 +117,7 @@ class SessionManager:
 
     def recover_session(
         self,
-        master: str,
+        master: str | bytes,
         saver: Any = None,
         checkpoint_dir: str | None = None,
         checkpoint_filename_with_path: str | None = None,
@@ -152,7 +152,7 @@ class SessionManager:
         return session, True
 
     def wait_for_session(
-        self, master: str, config: Any = None, max_wait_secs: float | None = float("Inf")
+        self, master: str | bytes, config: Any = None, max_wait_secs: float | None = float("Inf")
     ) -> Session:
         """Return a session once another one, such as the chief's, has initialised the variables;
         DeadlineExceededError if that takes longer than `max_wait_secs`.
@@ -194,7 +194,7 @@ class SessionManager:
 
     def _restored_session(
         self,
-        master: str,
+        master: str | bytes,
         saver: Any,
         directory: str | None,
         filename: str | None,
