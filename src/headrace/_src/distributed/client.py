@@ -11,16 +11,23 @@ import os
 import secrets
 import sys
 import time
+import weakref
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
-from headrace._src.core import errors
+import numpy as np
+
+from headrace._src.core import dtypes, errors
 from headrace._src.core.locks import Lock
+from headrace._src.core.proto import GraphDef
 from headrace._src.distributed import messages as say
+from headrace._src.distributed.values import handle_of, holds_handle, sendable
 from headrace._src.graph.graph import Graph
 from headrace._src.graph.graph_def import graph_def
+from headrace._src.ops.state.session_handles import TensorHandle, device_of, gives_handles
 from headrace._src.transport.channel import Channel
-from headrace._src.transport.connect import connect
+from headrace._src.transport.connect import Connection, connect
 from headrace._src.transport.frame import Frame
 from headrace._src.transport.handshake import Hello
 from headrace._src.transport.keys import configured_key
@@ -44,10 +51,13 @@ class Master:
 
     def __init__(self, target: str, config: Any) -> None:
         self.target = target
-        self._channel = _connected(target)
+        self._channel, connection = _connected(target)
+        # A session that is not closed ends when nothing refers to it: the server notices.
+        weakref.finalize(self, _hang_up, self._channel, connection)
         self._numbers = itertools.count(1)
         self._lock = Lock()
         self._graph: tuple[int, int] | None = None  # version and mutations of what was sent
+        self._kept: dict[tuple[str, str], tuple[RemoteStep, RemoteStep]] = {}
         config = b"" if config is None else config.SerializeToString()
         request = say.OpenSession(next(self._numbers), _process, config)
         try:
@@ -68,17 +78,25 @@ class Master:
     ) -> RemoteStep:
         """Return a step of the graph. `mixed`: whether contractions compute in bfloat16."""
         self.extend(graph)
-        prepared = self._ask(
-            say.Prepare(
-                next(self._numbers),
-                self._session,
-                [t.name for t in fetches],
-                [op.name for op in targets],
-                [t.name for t in feeds],
-                int(mixed),
-            )
-        )
-        return RemoteStep(self, graph, prepared.step)
+        names = [t.name for t in fetches], [op.name for op in targets], [t.name for t in feeds]
+        step = self._prepare(graph, *names, mixed)
+        step.handles = [
+            i for i, t in enumerate(fetches) if holds_handle(t.dtype) or gives_handles(t.op)
+        ]
+        step.fed_handles = [i for i, t in enumerate(feeds) if holds_handle(t.dtype)]
+        return step
+
+    def _prepare(
+        self,
+        graph: Graph,
+        fetches: list[str],
+        targets: list[str],
+        feeds: list[str],
+        mixed: bool = False,
+    ) -> RemoteStep:
+        number = next(self._numbers)
+        request = say.Prepare(number, self._session, fetches, targets, feeds, int(mixed))
+        return RemoteStep(self, graph, self._ask(request, graph).step)
 
     def extend(self, graph: Graph) -> None:
         """Send the operations that the graph has gained; all of it, if some were changed."""
@@ -89,11 +107,29 @@ class Master:
             sent = self._graph
             grown = sent is not None and sent[1] == now[1]
             change = graph_def(graph, sent[0] if grown and sent else 0)
-            request = say.ExtendGraph(
-                next(self._numbers), self._session, int(not grown), change.SerializeToString()
-            )
-            self._ask(request)
+            self._extend(change, anew=not grown)
             self._graph = now
+            if not grown:
+                self._kept.clear()
+
+    def _extend(self, change: Any, anew: bool) -> None:
+        data = change.SerializeToString()
+        self._ask(say.ExtendGraph(next(self._numbers), self._session, int(anew), data))
+
+    def kept(self, graph: Graph, dtype: Any, device: str) -> tuple[RemoteStep, RemoteStep]:
+        """Return the steps that read and delete a tensor of this type that the session keeps on a
+        device. Their operations are in the master's graph only.
+        """
+        self.extend(graph)
+        with self._lock:
+            steps = self._kept.get((dtype.name, device))
+            if steps is None:
+                name = f".kept/{len(self._kept)}"
+                self._extend(_kept_nodes(name, dtype, device), anew=False)
+                read = self._prepare(graph, [f"{name}/tensor:0"], [], [f"{name}/handle:0"])
+                delete = self._prepare(graph, [], [f"{name}/delete"], [f"{name}/handle:0"])
+                steps = self._kept[dtype.name, device] = read, delete
+        return steps
 
     def run(self, step: int, graph: Graph, values: Sequence[Any], timeout: int, traced: int) -> Any:
         """Run a prepared step and return Ran."""
@@ -122,12 +158,12 @@ class Master:
     @staticmethod
     def reset(target: str, containers: Sequence[str], filters: Sequence[str]) -> None:
         """Drop the state in containers of all tasks."""
-        channel = _connected(target)
+        channel, connection = _connected(target)
         try:
             message = say.ResetContainers(1, list(containers), list(filters))
             _answer(channel.request(Frame(*say.encode(message))), None)
         finally:
-            channel.close()
+            _hang_up(channel, connection)
 
     def _ask(self, message: Any, graph: Graph | None = None) -> Any:
         return _answer(self._channel.request(Frame(*say.encode(message))), graph)
@@ -150,10 +186,12 @@ class RemoteStep:
         self.master = master
         self.graph = graph
         self.number = number
+        self.handles: list[int] = []  # the fetches and the feeds that are handles
+        self.fed_handles: list[int] = []
 
     def run(self, values: Sequence[Any]) -> list[Any]:
         """Run the step and return its fetches."""
-        return list(map(_own, self.master.run(self.number, self.graph, values, 0, 0).tensors))
+        return self.run_with(values, 0, False)[0]
 
     def shared(self) -> RemoteStep:
         """Return the step whose results are for reading only."""
@@ -167,9 +205,49 @@ class RemoteStep:
         self, values: Sequence[Any], timeout: int, traced: bool
     ) -> tuple[list[Any], list[Any]]:
         """Run the step; return its fetches, and the StepStats of each task, if it is traced."""
+        if self.fed_handles:
+            values = list(values)
+            for i in self.fed_handles:
+                values[i] = sendable(values[i])
         ran = self.master.run(self.number, self.graph, values, timeout, int(traced))
         count = len(ran.tensors) - ran.traced
-        return list(map(_own, ran.tensors[:count])), list(ran.tensors[count:])
+        fetched = list(map(_own, ran.tensors[:count]))
+        for i in self.handles:
+            fetched[i] = handle_of(fetched[i], partial(RemoteHandle, self.master, self.graph))
+        return fetched, list(ran.tensors[count:])
+
+
+class RemoteHandle(TensorHandle):
+    """A tensor that a session keeps on a task."""
+
+    def __init__(self, master: Master, graph: Graph, handle: str, dtype: Any) -> None:
+        self._master = master
+        self._graph = graph
+        self._handle = handle
+        self._dtype = dtype
+
+    def _steps(self) -> tuple[RemoteStep, RemoteStep]:
+        return self._master.kept(self._graph, self._dtype, device_of(self._handle))
+
+    def eval(self) -> Any:
+        """Return the tensor's value."""
+        return self._steps()[0].run([np.array(self._handle.encode(), object)])[0]
+
+    def delete(self) -> None:
+        """Delete the tensor."""
+        self._steps()[1].run([np.array(self._handle.encode(), object)])
+
+
+def _kept_nodes(name: str, dtype: Any, device: str) -> GraphDef:
+    """Return nodes that read and delete a tensor that a session keeps, by its handle."""
+    made = GraphDef()
+    holder: Any = made.node.add(name=f"{name}/handle", op="Placeholder", device=device)
+    holder.attr["dtype"].type = dtypes.string.enum
+    source = [f"{name}/handle"]
+    read = made.node.add(name=f"{name}/tensor", op="GetSessionTensor", input=source, device=device)
+    read.attr["dtype"].type = dtype.enum
+    made.node.add(name=f"{name}/delete", op="DeleteSessionTensor", input=source, device=device)
+    return made
 
 
 def _own(value: Any) -> Any:
@@ -179,7 +257,13 @@ def _own(value: Any) -> Any:
     return value if value.flags.writeable else value.copy()
 
 
-def _connected(target: str) -> Channel:
+def _hang_up(channel: Channel, connection: Connection) -> None:
+    """End a connection that no thread uses."""
+    channel.close()
+    connection.socket.close()
+
+
+def _connected(target: str) -> tuple[Channel, Connection]:
     """Return a connection to the master that a target names; wait for a server that starts late."""
     address = target.removeprefix(SCHEME)
     hello = Hello("client", f"client-{_process}-{next(_clients)}", 0, secrets.randbits(62) + 1)
@@ -187,7 +271,8 @@ def _connected(target: str) -> Channel:
     told = False
     while True:
         try:
-            return Channel(connect(address, hello, key), on_notice=_tell)
+            connection = connect(address, hello, key)
+            return Channel(connection, on_notice=_tell), connection
         except errors.UnavailableError as error:
             if not told:
                 print(f"headrace: waiting for a server at {address}: {error}", file=sys.stderr)
