@@ -5,6 +5,7 @@ import socket
 from unittest import mock
 
 import headrace as tf
+from headrace._src.session.process_config import default_config
 from headrace._src.session.session import BaseSession
 
 
@@ -36,14 +37,13 @@ def servers(**jobs):
 
 @contextlib.contextmanager
 def sessions_on(target):
-    """Let sessions without a target use this one. As in one process, each has a state of its own."""
+    """Let sessions without a target use this one, each with a state of its own."""
     made = BaseSession.__init__
 
     def make(self, given="", graph=None, config=None):
         if not given and (config is None or hasattr(config, "isolate_session_state")):
             isolated = tf.ConfigProto()
-            if config is not None:
-                isolated.CopyFrom(config)
+            isolated.CopyFrom(config or default_config() or tf.ConfigProto())
             isolated.isolate_session_state = True
             given, config = target, isolated
         made(self, given, graph, config)

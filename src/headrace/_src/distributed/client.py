@@ -6,6 +6,7 @@ then one frame with the fed values, and one with the fetched ones.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import secrets
@@ -20,7 +21,7 @@ import numpy as np
 
 from headrace._src.core import dtypes, errors
 from headrace._src.core.locks import Lock
-from headrace._src.core.proto import GraphDef
+from headrace._src.core.proto import ConfigProto, GraphDef
 from headrace._src.distributed import messages as say
 from headrace._src.distributed.values import handle_of, holds_handle, sendable
 from headrace._src.graph.graph import Graph
@@ -35,6 +36,7 @@ from headrace._src.transport.keys import configured_key
 __all__ = ["Master", "RemoteStep", "process_name"]
 
 SCHEME = "grpc://"
+_GRACE = 2.0  # seconds that an interrupted step has to end
 _RETRY = 0.2  # seconds between attempts to connect
 
 _process = f"{os.getpid()}-{secrets.token_hex(8)}"
@@ -49,17 +51,25 @@ def process_name() -> str:
 class Master:
     """A session at the master that a target names."""
 
-    def __init__(self, target: str, config: Any) -> None:
+    def __init__(self, target: str, config: Any, whole: bool = True) -> None:
+        """Open a session; `whole`: even operations that do not run need a device."""
         self.target = target
         self._channel, connection = _connected(target)
         # A session that is not closed ends when nothing refers to it: the server notices.
         weakref.finalize(self, _hang_up, self._channel, connection)
         self._numbers = itertools.count(1)
         self._lock = Lock()
+        self._counting = Lock()
+        self._asking = 0  # requests without an answer yet
+        self._closed = False
         self._graph: tuple[int, int] | None = None  # version and mutations of what was sent
         self._kept: dict[tuple[str, str], tuple[RemoteStep, RemoteStep]] = {}
-        config = b"" if config is None else config.SerializeToString()
-        request = say.OpenSession(next(self._numbers), _process, config)
+        made = ConfigProto()
+        if config is not None:
+            made.CopyFrom(config)
+        if not whole:
+            made.graph_options.place_pruned_graph = True
+        request = say.OpenSession(next(self._numbers), _process, made.SerializeToString())
         try:
             opened = self._ask(request)
         except BaseException:
@@ -83,6 +93,7 @@ class Master:
         step.handles = [
             i for i, t in enumerate(fetches) if holds_handle(t.dtype) or gives_handles(t.op)
         ]
+        step.fed = [i for i, t in enumerate(fetches) if t in set(feeds) and i not in step.handles]
         step.fed_handles = [i for i, t in enumerate(feeds) if holds_handle(t.dtype)]
         return step
 
@@ -106,7 +117,7 @@ class Master:
                 return
             sent = self._graph
             grown = sent is not None and sent[1] == now[1]
-            change = graph_def(graph, sent[0] if grown and sent else 0)
+            change = graph_def(graph, sent[0] if grown and sent else 0, add_shapes=True)
             self._extend(change, anew=not grown)
             self._graph = now
             if not grown:
@@ -139,6 +150,8 @@ class Master:
             return self._ask(run, graph)
         except KeyboardInterrupt:
             self._tell(say.CancelRun(0, self._session, number))
+            with contextlib.suppress(errors.OpError):  # let it end, as in one process
+                self._channel.wait(number, _GRACE)
             raise
 
     def advance(self, request: dict[str, Any], graph: Graph) -> Any:
@@ -148,12 +161,8 @@ class Master:
 
     def close(self) -> None:
         """Close the session; its steps in other threads are cancelled."""
-        try:
-            self._ask(say.CloseSession(next(self._numbers), self._session))
-        except errors.OpError:
-            return  # the master is gone, and the session with it
-        finally:
-            self._channel.close()
+        with contextlib.suppress(errors.OpError):  # the master is gone, and the session with it
+            self._ask(say.CloseSession(next(self._numbers), self._session), closes=True)
 
     @staticmethod
     def reset(target: str, containers: Sequence[str], filters: Sequence[str]) -> None:
@@ -165,8 +174,25 @@ class Master:
         finally:
             _hang_up(channel, connection)
 
-    def _ask(self, message: Any, graph: Graph | None = None) -> Any:
-        return _answer(self._channel.request(Frame(*say.encode(message))), graph)
+    def _ask(self, message: Any, graph: Graph | None = None, closes: bool = False) -> Any:
+        """Return the answer to a request. The last one that is answered after the session was
+        closed ends the connection.
+        """
+        with self._counting:
+            self._asking += 1
+            self._closed |= closes
+        try:
+            return _answer(self._channel.request(Frame(*say.encode(message))), graph)
+        except (errors.AbortedError, errors.UnavailableError):
+            if not self._closed:
+                raise
+            raise errors.CancelledError(None, None, "the session was closed") from None
+        finally:
+            with self._counting:
+                self._asking -= 1
+                over = self._closed and not self._asking
+            if over:
+                self._channel.close()
 
     def _tell(self, message: Any) -> None:
         try:
@@ -188,10 +214,11 @@ class RemoteStep:
         self.number = number
         self.handles: list[int] = []  # the fetches and the feeds that are handles
         self.fed_handles: list[int] = []
+        self.fed: list[int] = []  # the fetches that are fed: arrays of any rank
 
     def run(self, values: Sequence[Any]) -> list[Any]:
         """Run the step and return its fetches."""
-        return self.run_with(values, 0, False)[0]
+        return self.run_with(values, 0)[0]
 
     def shared(self) -> RemoteStep:
         """Return the step whose results are for reading only."""
@@ -202,16 +229,21 @@ class RemoteStep:
         return set()
 
     def run_with(
-        self, values: Sequence[Any], timeout: int, traced: bool
+        self, values: Sequence[Any], timeout: int, times: bool = False, graphs: bool = False
     ) -> tuple[list[Any], list[Any]]:
-        """Run the step; return its fetches, and the StepStats of each task, if it is traced."""
+        """Run the step; return its fetches, and RunMetadata of each task if it is to record times
+        or graphs.
+        """
+        traced = times * say.TIMES | graphs * say.GRAPHS
         if self.fed_handles:
             values = list(values)
             for i in self.fed_handles:
                 values[i] = sendable(values[i])
-        ran = self.master.run(self.number, self.graph, values, timeout, int(traced))
+        ran = self.master.run(self.number, self.graph, values, timeout, traced)
         count = len(ran.tensors) - ran.traced
         fetched = list(map(_own, ran.tensors[:count]))
+        for i in self.fed:
+            fetched[i] = np.asarray(fetched[i])
         for i in self.handles:
             fetched[i] = handle_of(fetched[i], partial(RemoteHandle, self.master, self.graph))
         return fetched, list(ran.tensors[count:])
@@ -298,4 +330,4 @@ def _tell(frame: Frame) -> None:
     """Show what a request waits for."""
     message = say.decode(*frame)
     if isinstance(message, say.Notice):
-        print(f"headrace: {message.text}", file=sys.stderr, flush=True)
+        print(message.text, file=sys.stderr, flush=True)

@@ -40,12 +40,13 @@ Instructions = list[Any]
 class Divided(NamedTuple):
     """A step in partitions. parts: (about, payload) of each task. feeds: for each task, the
     positions of its feeds among the step's. sources: for each fetch of the step, its task and its
-    position among that task's fetches.
+    position among that task's fetches. notice: what the client is to show.
     """
 
     parts: Mapping[str, tuple[dict[str, Any], bytes]]
     feeds: Mapping[str, tuple[int, ...]]
     sources: tuple[tuple[str, int], ...]
+    notice: str = ""
 
 
 @dataclass
@@ -209,6 +210,8 @@ class Master:
         tasks = {task: graph.session.tasks[task] for task in found.parts}
         incarnations = {task: peer.incarnation for task, peer in tasks.items() if peer is not None}
         instructions: Instructions = []
+        if found.notice:
+            instructions.append(do.Send(graph.session.client, say.Notice(0, found.notice)))
         for task, (about, payload) in found.parts.items():
             request = self._ask("registered", graph, task)
             peer = tasks[task]
@@ -217,7 +220,7 @@ class Master:
                 request, graph.session.number, graph.number, incarnations, about, payload
             )
             instructions.append(do.Send(peer, message))
-        return instructions or self._start_waiting(graph)
+        return instructions if found.parts else [*instructions, *self._start_waiting(graph)]
 
     def tick(self, now: float) -> Instructions:
         """Time has passed (see `next_time`)."""
@@ -226,7 +229,7 @@ class Master:
         for session in self._sessions.values():
             if session.missing and now >= session.notice:
                 session.notice = now + _NEXT_NOTICE
-                notice = say.Notice(0, self._waits_for(session))
+                notice = say.Notice(0, f"headrace: {self._waits_for(session)}")
                 found.append(do.Send(session.client, notice))
         for run in list(self._runs.values()):
             if run.deadline is not None and now >= run.deadline:
@@ -333,7 +336,7 @@ class Master:
         self._sessions.pop(session.number, None)
         found: Instructions = []
         for run in [r for r in self._runs.values() if r.graph.session is session]:
-            found += self._fail(run, errors.CancelledError(None, None, "the session was closed"))
+            found += self._stop(run, errors.CancelledError(None, None, "the session was closed"))
         for step in session.steps.values():
             for graph in step.variants.values():
                 self._graphs.pop(graph.number, None)
@@ -497,7 +500,9 @@ class Master:
         """Record the first error of a step, and abort the other parts."""
         found: Instructions = []
         if run.error is None:
-            run.error, run.operation, run.details = run.stopped or error, operation, details
+            if run.stopped is not None and run.stopped.error_code != error.error_code:
+                error, operation, details = run.stopped, "", ""
+            run.error, run.operation, run.details = error, operation, details
             run.deadline = self._now + _GRACE
             found += self._abort(run, f"the step failed: {error.message}", errors.CANCELLED)
         return found if run.left else [*found, *self._finish(run)]

@@ -20,6 +20,8 @@ import numpy as np
 from headrace._src.core import errors
 
 __all__ = [
+    "GRAPHS",
+    "TIMES",
     "AbortStep",
     "CancelRun",
     "CloseSession",
@@ -54,6 +56,8 @@ __all__ = [
 ]
 
 Tensors = tuple[Any, ...]
+
+TIMES, GRAPHS = 1, 2  # what a run records
 
 
 class Goodbye(NamedTuple):
@@ -144,7 +148,7 @@ class Prepared(NamedTuple):
 
 class Run(NamedTuple):
     """Run a prepared step with the values of its feeds. `timeout`: in milliseconds; 0: none.
-    `traced`: whether the answer contains statistics.
+    `traced`: what the answer is to tell about the run: TIMES, GRAPHS or both.
     """
 
     number: int
@@ -169,9 +173,7 @@ class PartialRun(NamedTuple):
 
 
 class Ran(NamedTuple):
-    """The fetches of a step, or of a worker's part of it. `traced`: the last tensor is a
-    StepStats.
-    """
+    """The fetches of a step. `traced`: so many tensors at the end are RunMetadata of workers."""
 
     number: int
     traced: int
@@ -261,7 +263,7 @@ class RunGraph(NamedTuple):
 
 class StepDone(NamedTuple):
     """A worker's part of a step has ended, with its fetches. `traced`: the last tensor is a
-    StepStats.
+    RunMetadata.
     """
 
     number: int
@@ -405,7 +407,8 @@ def failed(number: int, error: BaseException, form: type[Any] = Failed) -> Any:
     """Return the message for an error."""
     if isinstance(error, errors.OpError):
         operation = getattr(error.op, "name", "") or ""
-        return form(number, error.error_code, error.message, operation, "\n".join(error._details))
+        details = [*error.details, error.hint or ""]
+        return form(number, error.error_code, error.message, operation, "\n".join(details).strip())
     return form(number, errors.INTERNAL, f"{type(error).__name__}: {error}")
 
 

@@ -131,7 +131,10 @@ class Worker:
             tensors = (*fetches, stats) if traced else tuple(fetches)
             answer: Any = say.StepDone(number, int(traced), tensors)
         else:
-            answer = say.failed(number, step.error or error, say.StepFailed)
+            asked = step.error
+            if asked is not None and _code(asked) != _code(error):
+                error = asked  # otherwise it says more than the request to stop
+            answer = say.failed(number, error, say.StepFailed)
         found: Instructions = [do.Send(master, answer)]
         session = self._sessions.get(step.session)
         if session is not None:
@@ -164,7 +167,8 @@ class Worker:
             for number, _ in session.waiting
         ]
         session.waiting.clear()
-        return [*found, *self._cancel_all(session, _closed()), *self._close_if_idle(session)]
+        cancelled = self._cancel_all(session, _closed(), gentle=True)
+        return [*found, *cancelled, *self._close_if_idle(session)]
 
     def _close_if_idle(self, session: _Session) -> Instructions:
         """Drop a session that is to be closed, once nothing of it runs."""
@@ -262,9 +266,11 @@ class Worker:
         step.gentle = gentle
         return [do.CancelStep(step.number, error, gentle)]
 
-    def _cancel_all(self, session: _Session, error: BaseException) -> Instructions:
+    def _cancel_all(
+        self, session: _Session, error: BaseException, gentle: bool = False
+    ) -> Instructions:
         steps = [s for s in self._steps.values() if s.session == session.key]
-        return [each for step in steps for each in self._cancel(step, error)]
+        return [each for step in steps for each in self._cancel(step, error, gentle)]
 
     def _tensor(self, peer: Peer, message: say.Tensor) -> Instructions:
         if message.number in self._steps:
@@ -299,6 +305,10 @@ class Worker:
 
 def _refuse(peer: Peer, number: int, reason: str) -> do.Send:
     return do.Send(peer, say.Failed(number, errors.ABORTED, reason))
+
+
+def _code(error: BaseException) -> int | None:
+    return error.error_code if isinstance(error, errors.OpError) else None
 
 
 def _closed() -> errors.OpError:

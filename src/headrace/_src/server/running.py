@@ -36,7 +36,7 @@ from headrace._src.ops.base.transfers import is_recv
 from headrace._src.ops.state.session_handles import TensorHandle
 from headrace._src.partition.shares import feeds_of
 from headrace._src.pipeline import Options, compile_at, finish_partitions
-from headrace._src.runtime import PartitionedExecutable
+from headrace._src.runtime import PartitionedExecutable, guarded
 from headrace._src.runtime.brief import brief
 from headrace._src.runtime.served import ServedStep
 from headrace._src.server.registration import unpack
@@ -146,7 +146,8 @@ class _Graph:
         options = self.session.options
         with within(options.devices):
             program = finish_partitions(self.parts, options, compiled, self._as_is)
-            self.executable = PartitionedExecutable(program, self.session.resources)
+            guard = partial(guarded, self.session.resources) if options.check_numerics else None
+            self.executable = PartitionedExecutable(program, self.session.resources, guard)
         self.brief = brief(program)
 
     def is_due(self) -> bool:
@@ -211,8 +212,14 @@ class Running:
             except errors.OpError as failed:
                 fetches, error = None, failed
         if self.recorder is not None and error is None:
-            stats = np.frombuffer(self.recorder.stats(self.request.ahead), np.uint8)
+            stats = np.frombuffer(self._recorded(), np.uint8)
         self.host.ended(self.number, fetches, error, stats)
+
+    def _recorded(self) -> bytes:
+        """Return the RunMetadata of this part of the step."""
+        assert self.recorder is not None and self.graph is not None
+        program = self.graph.executable.program
+        return self.recorder.part(self.request.ahead, program.devices[0], program.instructions)
 
 
 class WorkerState:
@@ -302,8 +309,10 @@ class WorkerState:
         assert graph is not None and running.rendezvous is not None
         observe = None
         if request.traced:
-            running.recorder = TraceRecorder(RunMetadata(), True, False)
-            observe = running.recorder.observe
+            running.recorder = recorder = TraceRecorder(
+                RunMetadata(), bool(request.traced & say.TIMES), bool(request.traced & say.GRAPHS)
+            )
+            observe = recorder.observe if recorder.observes else None
 
         def done(fetches: list[Any] | None, error: BaseException | None) -> None:
             self._running.pop(running.number, None)
@@ -343,6 +352,8 @@ class WorkerState:
         running = self._running.get(number)
         if running is None:
             return
+        if running.step is not None and isinstance(error, errors.DeadlineExceededError):
+            error = running.step.lateness()  # names what runs, or is waited for
         running.stopped = error, gentle
         if running.step is None:
             return

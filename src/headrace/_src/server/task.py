@@ -386,8 +386,7 @@ class Task:
         if found is None:
             config, devices = self._master.devices_of(session)
             made = [RemoteDevice(*each) for each in devices]
-            options = configuration.options(ConfigProto.FromString(config), remote=True)
-            found = self._graphs[session] = MirroredGraph.on(options, made)
+            found = self._graphs[session] = MirroredGraph(ConfigProto.FromString(config), made)
         return found
 
     def _extend(self, each: do.Extend) -> list[Any]:

@@ -7,6 +7,7 @@ how to nest the results. A cache hit costs a few microseconds. Many threads may 
 
 from __future__ import annotations
 
+import sys
 import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -78,6 +79,8 @@ class _Plan:
 class BaseSession:
     """The common base of all sessions; see Session."""
 
+    _is_placed_whole = True  # even operations that do not run need a device
+
     def __init__(self, target: str = "", graph: Graph | None = None, config: Any = None) -> None:
         target = _checked_target(target)
         register_xla()
@@ -98,7 +101,8 @@ class BaseSession:
         # Whether every run may have a deadline or measure its costs.
         self._watched = bool(asked.timeout or asked.cost_every)
         self._costs: Any = None  # a CostPlacement, if the graph is placed by cost
-        self._placement = self._new_placement(whole=not asked.place_pruned)
+        whole = self._is_placed_whole and not asked.place_pruned
+        self._placement = self._new_placement(whole)
         self._resources = self._new_resources()
         self._plans: dict[Any, _Plan] = {}
         self._expected: dict[Signature, list[Any]] = {}
@@ -112,7 +116,8 @@ class BaseSession:
         if target:
             from headrace._src.distributed.client import Master  # only sessions of a cluster
 
-            self._remote = Master(target, config)
+            configuration.check_remote(config)
+            self._remote = Master(target, config, whole=self._is_placed_whole)
 
     @property
     def graph(self) -> Graph:
@@ -257,7 +262,7 @@ class BaseSession:
         step = prepare(wanted.tensors, wanted.targets, feeds, options)
         self._placement.pin(step)
         if self._asked.log_placement and not self._placement.whole:
-            tracing.log_placement(step)
+            print(tracing.step_placement(step), file=sys.stderr)
         expected = self._expected.get(_signature(wanted, feeds), ())
         return Variants(step, options, self._resources, expected, watch)
 
@@ -279,7 +284,7 @@ class BaseSession:
         with self._lock:
             placed = self._placement.extend()
         if placed and self._asked.log_placement:
-            tracing.log_graph(self._placement, placed)
+            print(tracing.graph_placement(self._placement, placed), file=sys.stderr)
 
     def _options_for_graph(self) -> Options:
         return configuration.options_for(self._options, self._graph)
@@ -357,10 +362,15 @@ class BaseSession:
         self, plan: _Plan, values: list[Any], timeout: int, options: Any, metadata: Any
     ) -> list[Any]:
         """Run a step at the master, and collect what the workers have recorded."""
-        traced = metadata is not None and options is not None and options.trace_level > 0
-        results, recorded = plan.variants.run_with(values, timeout, traced)
+        asked = metadata is not None and options is not None
+        results, recorded = plan.variants.run_with(
+            values,
+            timeout,
+            times=asked and options.trace_level > 0,
+            graphs=asked and options.output_partition_graphs,
+        )
         if metadata is not None:
-            tracing.collect(metadata, recorded)
+            tracing.collect(metadata, recorded, self._graph)
         return results
 
     def _observed(
@@ -536,11 +546,10 @@ class InteractiveSession(BaseSession):
     """A session for shells and notebooks, which is the default until it is closed."""
 
     _active = 0  # the number of open ones in this process
+    _is_placed_whole = False  # for trying things out: only operations that run need a device
 
     def __init__(self, target: str = "", graph: Graph | None = None, config: Any = None) -> None:
         super().__init__(target, graph, config)
-        # For trying things out: only operations that run need a device.
-        self._placement = self._new_placement(whole=False)
         if InteractiveSession._active:
             warnings.warn(
                 "An interactive session is already active. This can cause out-of-memory errors in "
