@@ -13,7 +13,7 @@ import secrets
 import sys
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -85,11 +85,14 @@ class Master:
         targets: Sequence[Any],
         feeds: Sequence[Any],
         mixed: bool,
+        piecewise: bool = False,
     ) -> RemoteStep:
-        """Return a step of the graph. `mixed`: whether contractions compute in bfloat16."""
+        """Return a step of the graph. `mixed`: whether contractions compute in bfloat16;
+        `piecewise`: whether it is for partial runs.
+        """
         self.extend(graph)
         names = [t.name for t in fetches], [op.name for op in targets], [t.name for t in feeds]
-        step = self._prepare(graph, *names, mixed)
+        step = self._prepare(graph, *names, mixed, piecewise)
         step.handles = [
             i for i, t in enumerate(fetches) if holds_handle(t.dtype) or gives_handles(t.op)
         ]
@@ -104,9 +107,11 @@ class Master:
         targets: list[str],
         feeds: list[str],
         mixed: bool = False,
+        piecewise: bool = False,
     ) -> RemoteStep:
+        names = fetches, targets, feeds
         number = next(self._numbers)
-        request = say.Prepare(number, self._session, fetches, targets, feeds, int(mixed))
+        request = say.Prepare(number, self._session, *names, int(mixed), int(piecewise))
         return RemoteStep(self, graph, self._ask(request, graph).step)
 
     def extend(self, graph: Graph) -> None:
@@ -145,19 +150,54 @@ class Master:
     def run(self, step: int, graph: Graph, values: Sequence[Any], timeout: int, traced: int) -> Any:
         """Run a prepared step and return Ran."""
         number = next(self._numbers)
-        run = say.Run(number, self._session, step, timeout, traced, tuple(values))
+        return self._ask_to_run(
+            say.Run(number, self._session, step, timeout, traced, tuple(values)), graph
+        )
+
+    def _ask_to_run(self, request: Any, graph: Graph) -> Any:
+        """Return the answer to a request to run something; Ctrl-C cancels it."""
+        number = request.number
         try:
-            return self._ask(run, graph)
+            return self._ask(request, graph)
         except KeyboardInterrupt:
             self._tell(say.CancelRun(0, self._session, number))
             with contextlib.suppress(errors.OpError):  # let it end, as in one process
                 self._channel.wait(number, _GRACE)
             raise
 
-    def advance(self, request: dict[str, Any], graph: Graph) -> Any:
-        """Continue a partial run; `request`: the fields of a PartialRun."""
-        run = say.PartialRun(number=next(self._numbers), session=self._session, **request)
-        return self._ask(run, graph)
+    def advance(
+        self,
+        step: RemoteStep,
+        run: str,
+        fetches: Sequence[Any],
+        targets: Sequence[Any],
+        values: Mapping[Any, Any],
+    ) -> list[Any]:
+        """Feed values of a partial run, run targets, and return the values of fetches."""
+        fed = [sendable(v) if holds_handle(t.dtype) else v for t, v in values.items()]
+        request = say.PartialRun(
+            next(self._numbers),
+            self._session,
+            step.number,
+            run,
+            [t.name for t in values],
+            [t.name for t in fetches],
+            [op.name for op in targets],
+            tuple(fed),
+        )
+        ran = self._ask_to_run(request, step.graph)
+        found = []
+        for tensor, value in zip(fetches, ran.tensors, strict=True):
+            if value is None:
+                raise errors.InvalidArgumentError(
+                    None,
+                    tensor.op,
+                    f"Retval does not have value: '{tensor.name}' is dead, since the branch that "
+                    "would have made it was not taken",
+                )
+            handle = holds_handle(tensor.dtype) or gives_handles(tensor.op)
+            found.append(step.handle_of(value) if handle else _own(value))
+        return found
 
     def close(self) -> None:
         """Close the session; its steps in other threads are cancelled."""
@@ -245,8 +285,12 @@ class RemoteStep:
         for i in self.fed:
             fetched[i] = np.asarray(fetched[i])
         for i in self.handles:
-            fetched[i] = handle_of(fetched[i], partial(RemoteHandle, self.master, self.graph))
+            fetched[i] = self.handle_of(fetched[i])
         return fetched, list(ran.tensors[count:])
+
+    def handle_of(self, text: Any) -> Any:
+        """Return a fetched handle."""
+        return handle_of(text, partial(RemoteHandle, self.master, self.graph))
 
 
 class RemoteHandle(TensorHandle):

@@ -31,6 +31,7 @@ from headrace._src.distributed.instructions import Peer
 __all__ = ["Divided", "Master"]
 
 _MOST_VARIANTS = 8  # registrations of one step, for different shapes
+_PIECEWISE = "piecewise"  # the variant of a step for partial runs
 _GRACE = 1.0  # seconds that a failed step waits for its workers to end
 _FIRST_NOTICE, _NEXT_NOTICE = 2.0, 10.0  # seconds until a client hears for whom its session waits
 
@@ -40,13 +41,17 @@ Instructions = list[Any]
 class Divided(NamedTuple):
     """A step in partitions. parts: (about, payload) of each task. feeds: for each task, the
     positions of its feeds among the step's. sources: for each fetch of the step, its task and its
-    position among that task's fetches. notice: what the client is to show.
+    position among that task's fetches. notice: what the client is to show. Of a piecewise
+    step, pieces: for the name of each feed, the tasks that receive it and the edges; fetched: the
+    names of the tensors that come back, by their edges.
     """
 
     parts: Mapping[str, tuple[dict[str, Any], bytes]]
     feeds: Mapping[str, tuple[int, ...]]
     sources: tuple[tuple[str, int], ...]
     notice: str = ""
+    pieces: Mapping[str, list[tuple[str, int]]] = {}
+    fetched: Mapping[int, str] = {}
 
 
 @dataclass
@@ -64,6 +69,7 @@ class _Session:
     devices: dict[str, list[list[Any]]] = field(default_factory=dict)
     steps: dict[int, _Step] = field(default_factory=dict)
     ahead: dict[str, int] = field(default_factory=dict)  # of the tasks' clocks, in microseconds
+    partials: dict[str, _Partial] = field(default_factory=dict)
     lost: dict[str, str] = field(default_factory=dict)  # tasks that are gone, and the reasons
     closed: bool = False
 
@@ -85,13 +91,29 @@ class _Graph:
     session: _Session
     divided: Divided | None = None
     missing: set[str] = field(default_factory=set)
-    waiting: list[tuple[Peer, say.Run]] = field(default_factory=list)
+    waiting: list[tuple[Peer, say.Run, _Partial | None]] = field(default_factory=list)
     running: int = 0
     evicted: bool = False
 
     @property
     def is_ready(self) -> bool:
         return self.divided is not None and not self.missing
+
+
+@dataclass
+class _Partial:
+    """A partial run. requests: those that wait for fetches. feeds: what was fed before the step was
+    started. run: the step, once it was started. values: the fetches that have come. error: why it
+    failed.
+    """
+
+    client: Peer
+    requests: list[say.PartialRun] = field(default_factory=list)
+    feeds: list[tuple[str, Any]] = field(default_factory=list)
+    run: _Run | None = None
+    values: dict[str, Any] = field(default_factory=dict)
+    over: bool = False
+    error: say.Failed | None = None
 
 
 @dataclass
@@ -112,6 +134,7 @@ class _Run:
     error: errors.OpError | None = None
     operation: str = ""
     details: str = ""
+    partial: _Partial | None = None
 
 
 class Master:
@@ -397,18 +420,24 @@ class Master:
         step.variants.move_to_end(shapes)
         if graph.is_ready:
             return self._start(graph, peer, message)
-        graph.waiting.append((peer, message))
+        graph.waiting.append((peer, message, None))
         return []
 
     def _new_graph(
-        self, session: _Session, step: _Step, shapes: Any, peer: Peer, message: say.Run
+        self,
+        session: _Session,
+        step: _Step,
+        shapes: Any,
+        peer: Peer,
+        message: say.Run,
+        partial: _Partial | None = None,
     ) -> Instructions:
         found: Instructions = []
         if len(step.variants) >= _MOST_VARIANTS:
             found += self._evict(step)
         graph = _Graph(next(self._numbers), session)
         self._graphs[graph.number] = step.variants[shapes] = graph
-        graph.waiting.append((peer, message))
+        graph.waiting.append((peer, message, partial))
         return [*found, do.Divide(session.number, graph.number, step.request, shapes)]
 
     def _evict(self, step: _Step) -> Instructions:
@@ -435,28 +464,39 @@ class Master:
             for shapes in [s for s, g in step.variants.items() if g is graph]:
                 del step.variants[shapes]
         waiting, graph.waiting = graph.waiting, []
-        return [do.Send(peer, say.failed(run.number, error)) for peer, run in waiting]
+        found: Instructions = []
+        for peer, run, partial in waiting:
+            if partial is None:
+                found.append(do.Send(peer, say.failed(run.number, error)))
+            else:
+                found += self._end_partial(partial, say.failed(0, error))
+        return found
 
     def _start_waiting(self, graph: _Graph) -> Instructions:
         waiting, graph.waiting = graph.waiting, []
-        return [each for peer, run in waiting for each in self._start(graph, peer, run)]
+        return [each for waiter in waiting for each in self._start(graph, *waiter)]
 
-    def _start(self, graph: _Graph, peer: Peer, request: say.Run) -> Instructions:
+    def _start(
+        self, graph: _Graph, peer: Peer, request: say.Run, partial: _Partial | None = None
+    ) -> Instructions:
         """Send the parts of a step to the workers that take part."""
         divided, session = graph.divided, graph.session
         assert divided is not None
         for task in divided.parts if session.lost else ():
             if task in session.lost:
-                return [do.Send(peer, say.failed(request.number, _restarted(session, task)))]
+                failed = say.failed(request.number, _restarted(session, task))
+                return (
+                    [do.Send(peer, failed)] if not partial else self._end_partial(partial, failed)
+                )
         number = next(self._steps)
         deadline = self._now + request.timeout / 1e3 if request.timeout else None
-        run = _Run(number, peer, request, graph, set(divided.parts), deadline)
+        run = _Run(number, peer, request, graph, set(divided.parts), deadline, partial=partial)
         if not divided.parts:
             return self._finish(run)
         self._runs[number] = run
         graph.running += 1
         tensors = request.tensors
-        return [
+        started: Instructions = [
             do.Send(
                 session.tasks[task],  # type: ignore[arg-type]
                 say.RunGraph(
@@ -470,6 +510,97 @@ class Master:
             )
             for task in divided.parts
         ]
+        if partial is None:
+            return started
+        partial.run = run
+        feeds, partial.feeds = partial.feeds, []
+        return [*started, *self._feed(run, feeds)]
+
+    # -- Partial runs ------------------------------------------------------------------------------
+
+    def _continue(self, peer: Peer, message: say.PartialRun) -> Instructions:
+        session = self._mine(peer, message.session)
+        step = session and session.steps.get(message.step)
+        if session is None or step is None:
+            return [_no_session(peer, message)]
+        partial = session.partials.get(message.run)
+        begins = partial is None
+        if partial is None:
+            partial = session.partials[message.run] = _Partial(peer)
+        if partial.error is not None:
+            return [do.Send(peer, partial.error._replace(number=message.number))]
+        partial.requests.append(message)
+        feeds = list(zip(message.feeds, message.tensors, strict=True))
+        if partial.run is None and not partial.over:
+            partial.feeds += feeds
+        found = [] if partial.run is None else self._feed(partial.run, feeds)
+        if begins:
+            found += self._begin_partial(session, step, partial, peer, message)
+        return [*found, *self._answer_partial(session, partial)]
+
+    def _begin_partial(
+        self,
+        session: _Session,
+        step: _Step,
+        partial: _Partial,
+        peer: Peer,
+        message: say.PartialRun,
+    ) -> Instructions:
+        request = say.Run(message.number, session.number, step.number, 0, 0, ())
+        graph = step.variants.get(_PIECEWISE)
+        if graph is None:
+            return self._new_graph(session, step, _PIECEWISE, peer, request, partial)
+        if graph.is_ready:
+            return self._start(graph, peer, request, partial)
+        graph.waiting.append((peer, request, partial))
+        return []
+
+    def _feed(self, run: _Run, feeds: list[tuple[str, Any]]) -> Instructions:
+        """Send fed tensors to the tasks that wait for them."""
+        divided, tasks = run.graph.divided, run.graph.session.tasks
+        assert divided is not None
+        return [
+            do.Send(tasks[task], say.Tensor(run.number, edge, 0, "", (tensor,)))  # type: ignore[arg-type]
+            for name, tensor in feeds
+            for task, edge in divided.pieces.get(name, ())
+            if task in run.left
+        ]
+
+    def _piece(self, peer: Peer, message: say.Piece) -> Instructions:
+        run = self._runs.get(message.number)
+        if run is None or run.partial is None or self._is_old(run, peer):
+            return []
+        assert run.graph.divided is not None
+        name = run.graph.divided.fetched.get(message.edge)
+        if name is None:
+            return []
+        run.partial.values[name] = message.tensors[0]
+        return self._answer_partial(run.graph.session, run.partial)
+
+    def _answer_partial(self, session: _Session, partial: _Partial) -> Instructions:
+        """Answer the requests whose fetches have come."""
+        found: Instructions = []
+        for request in list(partial.requests):
+            wanted = [*request.fetches, *(f"^{name}" for name in request.targets)]
+            if not partial.over and not all(name in partial.values for name in wanted):
+                continue
+            partial.requests.remove(request)
+            tensors = [partial.values.pop(name, None) for name in wanted]
+            answer = say.Ran(request.number, 0, tuple(tensors[: len(request.fetches)]))
+            found.append(do.Send(partial.client, answer))
+        if partial.over and not partial.values:
+            for name in [n for n, each in session.partials.items() if each is partial]:
+                del session.partials[name]
+        return found
+
+    def _end_partial(self, partial: _Partial, error: say.Failed) -> Instructions:
+        """Fail the requests of a partial run."""
+        partial.over, partial.error, partial.run = True, error, None
+        partial.values.clear()
+        requests, partial.requests = partial.requests, []
+        return [do.Send(partial.client, error._replace(number=r.number)) for r in requests]
+
+    # -- The ends of steps -------------------------------------------------------------------------
 
     def _step_done(self, peer: Peer, message: say.StepDone) -> Instructions:
         run = self._runs.get(message.number)
@@ -538,6 +669,11 @@ class Master:
         if run.error is not None:
             code, text = run.error.error_code, run.error.message
             answer: Any = say.Failed(number, code, text, run.operation, run.details)
+            if run.partial is not None:
+                return self._end_partial(run.partial, answer)
+        elif run.partial is not None:
+            run.partial.over, run.partial.run = True, None
+            return self._answer_partial(run.graph.session, run.partial)
         else:
             assert run.graph.divided is not None
             fetches = tuple([run.results[task][i] for task, i in run.graph.divided.sources])
@@ -547,7 +683,8 @@ class Master:
     def _cancel(self, peer: Peer, message: say.CancelRun) -> Instructions:
         found: Instructions = []
         for run in list(self._runs.values()):
-            if run.client == peer and run.request.number == message.run:
+            requests = [run.request] if run.partial is None else run.partial.requests
+            if run.client == peer and message.run in [r.number for r in requests]:
                 found += self._stop(run, errors.CancelledError(None, None, "the run was cancelled"))
         return found
 
@@ -633,6 +770,8 @@ _HANDLERS: dict[type[Any], Any] = {
     say.ExtendGraph: Master._extend,
     say.Prepare: Master._prepare,
     say.Run: Master._run,
+    say.PartialRun: Master._continue,
+    say.Piece: Master._piece,
     say.CancelRun: Master._cancel,
     say.ResetContainers: Master._reset,
     say.StepDone: Master._step_done,

@@ -36,6 +36,7 @@ __all__ = [
     "OpenSession",
     "OpenWorkerSession",
     "PartialRun",
+    "Piece",
     "Prepare",
     "Prepared",
     "Ran",
@@ -128,7 +129,7 @@ class ExtendGraph(NamedTuple):
 
 class Prepare(NamedTuple):
     """Make a step of fetches, targets and feeds, all by name. `mixed`: its contractions compute in
-    bfloat16. The answer is Prepared.
+    bfloat16. `piecewise`: it is for PartialRun, not for Run. The answer is Prepared.
     """
 
     number: int
@@ -137,6 +138,7 @@ class Prepare(NamedTuple):
     targets: list[str]
     feeds: list[str]
     mixed: int
+    piecewise: int = 0
 
 
 class Prepared(NamedTuple):
@@ -160,7 +162,10 @@ class Run(NamedTuple):
 
 
 class PartialRun(NamedTuple):
-    """Continue a partial run, or begin it: feed these tensors and return those."""
+    """Continue a partial run of a piecewise step, or begin it: feed these tensors and return those,
+    once the targets have run. `run`: the client's name of the partial run. A fetch that is dead is
+    None in the answer, Ran.
+    """
 
     number: int
     session: int
@@ -281,6 +286,16 @@ class StepFailed(NamedTuple):
     details: str = ""
 
 
+class Piece(NamedTuple):
+    """A tensor of a piecewise step that the client fetches, or the end of a target. `edge`: its
+    number in the registration.
+    """
+
+    number: int
+    edge: int
+    tensors: Tensors
+
+
 class AbortStep(NamedTuple):
     """Stop a step. The answer is still StepDone or StepFailed. `gentle`: no part has failed yet, so
     elements that were taken from queues must reach their receivers (see runtime.served).
@@ -311,7 +326,7 @@ _KINDS: list[type[Any]] = [
     *(Goodbye, Done, Failed, Fenced, Notice, OpenSession, SessionOpened, ExtendGraph, Prepare),
     *(Prepared, Run, PartialRun, Ran, CancelRun, CloseSession, ResetContainers, OpenWorkerSession),
     *(WorkerSessionOpened, CloseWorkerSession, RegisterGraph, DeregisterGraph, RunGraph, StepDone),
-    *(StepFailed, AbortStep, Tensor),
+    *(StepFailed, AbortStep, Tensor, Piece),
 ]
 _KIND = {message: kind for kind, message in enumerate(_KINDS, 1)}
 _FIXED = {

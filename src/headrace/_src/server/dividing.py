@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,7 @@ from headrace._src.optimize.states import carries_state
 from headrace._src.partition.shares import Share, shares
 from headrace._src.pipeline import Options, divide, optimise, prepare
 from headrace._src.place.constraints import Placement, StepPlacement
+from headrace._src.server.piecewise import piecewise
 from headrace._src.server.registration import pack
 from headrace._src.session import configuration
 from headrace._src.session.tracing import graph_placement, step_placement
@@ -120,8 +122,11 @@ class MirroredGraph:
         if self._asked.log_placement:
             whole = self._placement.whole
             notice = graph_placement(self._placement, placed) if whole else step_placement(step)
-        flow = self._optimised(step, shapes, options)
-        divided = _by_task(divide(flow or step, options, as_is=flow is None), flow is None)
+        if request.piecewise:  # the shapes of later feeds are unknown
+            divided = _by_task_piecewise(divide(step, options, as_is=True), request.targets)
+        else:
+            flow = self._optimised(step, shapes, options)
+            divided = _by_task(divide(flow or step, options, as_is=flow is None), flow is None)
         return divided._replace(notice=notice)
 
     def _optimised(
@@ -164,6 +169,30 @@ def _by_task(step: Partitions, as_is: bool) -> Divided:
         parts[share.task] = _packed(share, edges, as_is)
         feeds[share.task] = share.feeds
     return Divided(parts, feeds, tuple(sources))
+
+
+def _by_task_piecewise(step: Partitions, targets: Sequence[str]) -> Divided:
+    """Return the shares of the tasks in a step that is fed and fetched piece by piece."""
+    edges = _edges(step)
+    numbers = count(len(edges))
+    parts: dict[str, Any] = {}
+    pieces: dict[str, list[tuple[str, int]]] = {}
+    fetched: dict[int, str] = {}
+    for share in shares(step, task_of):
+        made = [piecewise(part.flow, part.device, targets) for part in share.parts]
+        fed: list[list[Any]] = []
+        sent: list[list[Any]] = []
+        for part, each in zip(share.parts, made, strict=True):
+            for name in each.feeds:
+                fed.append([next(numbers), part.device, name])
+                pieces.setdefault(name, []).append((share.task, fed[-1][0]))
+            for name in each.fetches:
+                sent.append([next(numbers), part.device, name])
+                fetched[sent[-1][0]] = name
+        flows = [replace(p, flow=m.flow) for p, m in zip(share.parts, made, strict=True)]
+        about, payload = _packed(replace(share, parts=tuple(flows)), edges, as_is=True)
+        parts[share.task] = {**about, "fed": fed, "sent": sent}, payload
+    return Divided(parts, dict.fromkeys(parts, ()), (), pieces=pieces, fetched=fetched)
 
 
 def _packed(share: Share, edges: list[list[Any]], as_is: bool) -> tuple[dict[str, Any], bytes]:

@@ -20,6 +20,7 @@ from headrace._src.core import errors
 from headrace._src.core.locks import Lock
 from headrace._src.core.proto import ConfigProto, GraphDef, RunMetadata
 from headrace._src.devices import workers
+from headrace._src.devices.batches import own
 from headrace._src.devices.device import new_devices, within
 from headrace._src.devices.rendezvous import Key, RemoteRendezvous
 from headrace._src.devices.resources import ResourceHandle, Resources
@@ -39,6 +40,7 @@ from headrace._src.pipeline import Options, compile_at, finish_partitions
 from headrace._src.runtime import PartitionedExecutable, guarded
 from headrace._src.runtime.brief import brief
 from headrace._src.runtime.served import ServedStep
+from headrace._src.server.piecewise import CLIENT
 from headrace._src.server.registration import unpack
 from headrace._src.session import configuration
 from headrace._src.session.function_runs import FunctionRuns
@@ -62,6 +64,9 @@ class Host(Protocol):
     def link_to(self, peer: Peer) -> Any:
         """Return the link to a process, if there is one."""
 
+    def tell(self, peer: Peer, message: Any) -> None:
+        """Send a message, from any thread."""
+
     def ended(self, step: int, fetches: Any, error: BaseException | None, stats: Any) -> None:
         """Nothing of a step runs any more."""
 
@@ -83,7 +88,9 @@ class _Graph:
     incoming: the keys by the numbers of the edges.
     """
 
-    def __init__(self, me: Peer, session: _Session, request: say.RegisterGraph) -> None:
+    def __init__(
+        self, me: Peer, master: Peer, session: _Session, request: say.RegisterGraph
+    ) -> None:
         about = request.about
         self.session = session
         self.parts: list[tuple[str, Dataflow]] = []
@@ -99,6 +106,10 @@ class _Graph:
                 self.incoming[number] = (sender, request.tasks[task_of(sender)], receiver, tensor)
             else:
                 self.outgoing[sender, receiver, tensor] = number, peer
+        for number, device, tensor in about.get("fed", ()):
+            self.incoming[number] = (CLIENT, 0, device, tensor)
+        for number, device, tensor in about.get("sent", ()):
+            self.outgoing[device, CLIENT, tensor] = number, master
         self._find_handles()
         jit = session.options.jit
         when = [] if self._as_is else [compile_at(flow, jit) for _, flow in self.parts]
@@ -183,6 +194,12 @@ class Running:
         """Send a tensor to another task."""
         assert self.graph is not None
         number, peer = self.graph.outgoing[key.sender, key.receiver, key.tensor]
+        if key.receiver == CLIENT:
+            if error is not None:
+                raise error
+            value = None if value is DEAD else sendable(own(value))
+            self.host.tell(peer, say.Piece(self.number, number, (value,)))
+            return
         link = self.host.link_to(peer)
         if error is not None or link is None:
             raise error or errors.UnavailableError(None, None, f"{peer.name} is gone")
@@ -266,7 +283,7 @@ class WorkerState:
         session = self._sessions.get(key[0])
         if session is None:
             raise errors.AbortedError(None, None, "the session was closed")
-        self._graphs[key] = _Graph(self._host.me, session, request)
+        self._graphs[key] = _Graph(self._host.me, key[0][0], session, request)
 
     def forget(self, key: Any) -> None:
         """Drop the executable of a graph."""

@@ -363,6 +363,10 @@ class Task:
         self._state.start(Running(each.step, each.graph, each.request, self))
         return []
 
+    def tell(self, peer: Peer, message: Any) -> None:
+        """Send a message, from any thread."""
+        self.report(lambda: [do.Send(peer, message)])
+
     def ended(self, step: int, fetches: Any, error: BaseException | None, stats: Any) -> None:
         """Nothing of a step runs any more; from any thread."""
         self.report(lambda: self._worker.ended(step, fetches, error, stats))

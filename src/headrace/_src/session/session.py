@@ -32,7 +32,7 @@ from headrace._src.session.feeds import feed_array
 from headrace._src.session.fetches import FetchPlan, expand_feed, expand_partial_feed
 from headrace._src.session.function_runs import FunctionRuns
 from headrace._src.session.graph_growth_warning import GrowthWatch
-from headrace._src.session.partial_runs import PartialRun, not_set_up
+from headrace._src.session.partial_runs import PartialRun, RemotePartialRun, not_set_up
 from headrace._src.session.process_config import default_config
 from headrace._src.session.specialisations import Variants
 from headrace._src.session.watching import timed, watch_step
@@ -108,7 +108,7 @@ class BaseSession:
         self._expected: dict[Signature, list[Any]] = {}
         self._lock = Lock()
         self._growth = GrowthWatch()
-        self._partial: dict[str, PartialRun] = {}
+        self._partial: dict[str, PartialRun | RemotePartialRun] = {}
         self._closed = False
         self._closed_at: Sequence[source.StackFrame] = ()
         # The session at a master, if the target names one: it places and runs the steps.
@@ -439,7 +439,14 @@ class BaseSession:
                 None, None, "Must specify at least one target to fetch or execute."
             )
         handle = f"partial_run_{id(plan)}_{len(self._partial)}_{time.monotonic_ns()}"
-        self._partial[handle] = PartialRun(handle, plan)
+        if self._remote is None:
+            self._partial[handle] = PartialRun(handle, plan)
+        else:
+            wanted, mixed = plan.fetches, bool(self._options_for_graph().mixed)
+            step = self._remote.prepare(
+                self._graph, wanted.tensors, wanted.targets, plan.feeds, mixed, piecewise=True
+            )
+            self._partial[handle] = RemotePartialRun(handle, plan, step)
         return handle
 
     def partial_run(
