@@ -76,10 +76,13 @@ class _Session:
 
 @dataclass
 class _Step:
-    """A prepared step. variants: its registrations by the shapes of the feeds."""
+    """A prepared step. variants: its registrations by the shapes of the feeds. as_is: it is not
+    specialised for shapes, since a variable did not have the shape that was declared.
+    """
 
     number: int
     request: say.Prepare
+    as_is: bool = False
     variants: OrderedDict[Any, _Graph] = field(default_factory=OrderedDict)
 
 
@@ -413,7 +416,7 @@ class Master:
         step = session and session.steps.get(message.step)
         if session is None or step is None:
             return [_no_session(peer, message)]
-        shapes = self._shapes_of(message.tensors)
+        shapes = None if step.as_is else self._shapes_of(message.tensors)
         graph = step.variants.get(shapes)
         if graph is None:
             return self._new_graph(session, step, shapes, peer, message)
@@ -619,7 +622,22 @@ class Master:
         if run is None or peer.name not in run.left or self._is_old(run, peer):
             return []
         run.left.discard(peer.name)
+        if message.code == say.SHAPES_CHANGED:
+            return self._despecialise(run, message)
         return self._fail(run, say.error_of(message), message.operation, message.details)
+
+    def _despecialise(self, run: _Run, message: say.StepFailed) -> Instructions:
+        """Run a step as it is from now on. If only one task takes part, nothing has begun: run it
+        at once.
+        """
+        step = run.graph.session.steps[run.request.step]
+        step.as_is = True
+        if not run.left and not run.results and run.error is None and run.stopped is None:
+            del self._runs[run.number]
+            run.graph.running -= 1
+            return self._run(run.client, run.request)
+        text = f"{message.message}. Run the step again: it no longer relies on shapes."
+        return self._fail(run, errors.AbortedError(None, None, text))
 
     def _is_old(self, run: _Run, peer: Peer) -> bool:
         """Return whether a message comes from a process that is not part of the step."""

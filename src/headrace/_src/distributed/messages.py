@@ -18,9 +18,11 @@ from typing import Any, NamedTuple, get_type_hints
 import numpy as np
 
 from headrace._src.core import errors
+from headrace._src.runtime import ShapesChanged
 
 __all__ = [
     "GRAPHS",
+    "SHAPES_CHANGED",
     "TIMES",
     "AbortStep",
     "CancelRun",
@@ -59,6 +61,7 @@ __all__ = [
 Tensors = tuple[Any, ...]
 
 TIMES, GRAPHS = 1, 2  # what a run records
+SHAPES_CHANGED = -1  # the code of a step that found another shape than it is specialised for
 
 
 class Goodbye(NamedTuple):
@@ -424,6 +427,8 @@ def failed(number: int, error: BaseException, form: type[Any] = Failed) -> Any:
         operation = getattr(error.op, "name", "") or ""
         details = [*error.details, error.hint or ""]
         return form(number, error.error_code, error.message, operation, "\n".join(details).strip())
+    if isinstance(error, ShapesChanged):
+        return form(number, SHAPES_CHANGED, f"a variable has changed its shape: {error}")
     return form(number, errors.INTERNAL, f"{type(error).__name__}: {error}")
 
 

@@ -101,7 +101,7 @@ class MirroredGraph:
             self._growing.add(variable.name)
             self._any_may_grow |= not _looks_up(variable)
 
-    def divide(self, request: say.Prepare, shapes: Sequence[Any]) -> Divided:
+    def divide(self, request: say.Prepare, shapes: Sequence[Any] | None) -> Divided:
         """Return a step in parts for each task. The devices of operations are settled, even of
         those that the step does not need.
         """
@@ -130,13 +130,15 @@ class MirroredGraph:
         return divided._replace(notice=notice)
 
     def _optimised(
-        self, step: Dataflow, shapes: Sequence[Any], options: Options
+        self, step: Dataflow, shapes: Sequence[Any] | None, options: Options
     ) -> Dataflow | None:
         """Return the step for feeds of these shapes; None if it is to run as it is. One whose
         variables may get other shapes is: a worker could notice that only when others have begun.
         """
         if not options.specialisations or options.check_numerics or self._may_grow(step):
             return None
+        if shapes is None:
+            return None  # a variable did not have the shape that was declared
         known = [
             None if feed.tensor.dtype.base_dtype.name in _UNSHAPED else shape
             for feed, shape in zip(step.feeds, shapes, strict=True)
