@@ -34,6 +34,7 @@ MESSAGES = [
     say.StepFailed(1, 3, "no"),
     say.AbortStep(1, 1, "stop", 1),
     say.Tensor(1, 2, 3, "loop;0", (None,)),
+    say.Piece(1, 2, (ONE,)),
     say.Spec(0, ["/job:ps/replica:0/task:0"], ["127.0.0.1:1"]),
 ]
 

@@ -35,6 +35,7 @@ from headrace._src.distributed.instructions import Peer
 __all__ = ["Divided", "Master"]
 
 _MOST_VARIANTS = 8  # registrations of one step, for different shapes
+_PIECEWISE = "piecewise"  # the variant of a step for partial runs
 _GRACE = 1.0  # seconds that a failed step waits for its workers to end
 _FIRST_NOTICE, _NEXT_NOTICE = 2.0, 10.0  # seconds until a client hears for whom its session waits
 
@@ -44,12 +45,17 @@ Instructions = list[Any]
 class Divided(NamedTuple):
     """A step in partitions. parts: (about, payload) of each task. feeds: for each task, the
     positions of its feeds among the step's. sources: for each fetch of the step, its task and its
-    position among that task's fetches.
+    position among that task's fetches. notice: what the client is to show. Of a piecewise
+    step, pieces: for the name of each feed, the tasks that receive it and the edges; fetched: the
+    names of the tensors that come back, by their edges.
     """
 
     parts: Mapping[str, tuple[dict[str, Any], bytes]]
     feeds: Mapping[str, tuple[int, ...]]
     sources: tuple[tuple[str, int], ...]
+    notice: str = ""
+    pieces: Mapping[str, list[tuple[str, int]]] = {}
+    fetched: Mapping[int, str] = {}
 
 
 @dataclass
@@ -67,16 +73,20 @@ class _Session:
     devices: dict[str, list[list[Any]]] = field(default_factory=dict)
     steps: dict[int, _Step] = field(default_factory=dict)
     ahead: dict[str, int] = field(default_factory=dict)  # of the tasks' clocks, in microseconds
+    partials: dict[str, _Partial] = field(default_factory=dict)
     lost: dict[str, str] = field(default_factory=dict)  # tasks that are gone, and the reasons
     closed: bool = False
 
 
 @dataclass
 class _Step:
-    """A prepared step. variants: its registrations by the shapes of the feeds."""
+    """A prepared step. variants: its registrations by the shapes of the feeds. as_is: it is not
+    specialised for shapes, since a variable did not have the shape that was declared.
+    """
 
     number: int
     request: say.Prepare
+    as_is: bool = False
     variants: OrderedDict[Any, _Graph] = field(default_factory=OrderedDict)
 
 
@@ -88,13 +98,29 @@ class _Graph:
     session: _Session
     divided: Divided | None = None
     missing: set[str] = field(default_factory=set)
-    waiting: list[tuple[Peer, say.Run]] = field(default_factory=list)
+    waiting: list[tuple[Peer, say.Run, _Partial | None]] = field(default_factory=list)
     running: int = 0
     evicted: bool = False
 
     @property
     def is_ready(self) -> bool:
         return self.divided is not None and not self.missing
+
+
+@dataclass
+class _Partial:
+    """A partial run. requests: those that wait for fetches. feeds: what was fed before the step was
+    started. run: the step, once it was started. values: the fetches that have come. error: why it
+    failed.
+    """
+
+    client: Peer
+    requests: list[say.PartialRun] = field(default_factory=list)
+    feeds: list[tuple[str, Any]] = field(default_factory=list)
+    run: _Run | None = None
+    values: dict[str, Any] = field(default_factory=dict)
+    over: bool = False
+    error: say.Failed | None = None
 
 
 @dataclass
@@ -115,6 +141,7 @@ class _Run:
     error: errors.OpError | None = None
     operation: str = ""
     details: str = ""
+    partial: _Partial | None = None
 
 
 class Master:
@@ -241,6 +268,8 @@ class Master:
         tasks = {task: graph.session.tasks[task] for task in found.parts}
         incarnations = {task: peer.incarnation for task, peer in tasks.items() if peer is not None}
         instructions: Instructions = []
+        if found.notice:
+            instructions.append(do.Send(graph.session.client, say.Notice(0, found.notice)))
         for task, (about, payload) in found.parts.items():
             peer = tasks[task]
             assert peer is not None
@@ -249,7 +278,7 @@ class Master:
                 request, graph.session.number, graph.number, incarnations, about, payload
             )
             instructions.append(do.Send(peer, message))
-        return instructions or self._start_waiting(graph)
+        return instructions if found.parts else [*instructions, *self._start_waiting(graph)]
 
     def tick(self, now: float) -> Instructions:
         """Time has passed (see `next_time`)."""
@@ -258,7 +287,7 @@ class Master:
         for session in self._sessions.values():
             if session.missing and now >= session.notice:
                 session.notice = now + _NEXT_NOTICE
-                notice = say.Notice(0, self._waits_for(session))
+                notice = say.Notice(0, f"headrace: {self._waits_for(session)}")
                 found.append(do.Send(session.client, notice))
         for run in list(self._runs.values()):
             if run.deadline is not None and now >= run.deadline:
@@ -378,7 +407,7 @@ class Master:
         self._expect_nothing_for(session)
         found: Instructions = []
         for run in [r for r in self._runs.values() if r.graph.session is session]:
-            found += self._fail(run, _closed())
+            found += self._stop(run, _closed())
         for step in session.steps.values():
             for graph in list(step.variants.values()):
                 found += self._refuse_graph(graph, _closed())
@@ -431,25 +460,31 @@ class Master:
         step = session and session.steps.get(message.step)
         if session is None or step is None:
             return [_no_session(peer, message)]
-        shapes = self._shapes_of(message.tensors)
+        shapes = None if step.as_is else self._shapes_of(message.tensors)
         graph = step.variants.get(shapes)
         if graph is None:
             return self._new_graph(session, step, shapes, peer, message)
         step.variants.move_to_end(shapes)
         if graph.is_ready:
             return self._start(graph, peer, message)
-        graph.waiting.append((peer, message))
+        graph.waiting.append((peer, message, None))
         return []
 
     def _new_graph(
-        self, session: _Session, step: _Step, shapes: Any, peer: Peer, message: say.Run
+        self,
+        session: _Session,
+        step: _Step,
+        shapes: Any,
+        peer: Peer,
+        message: say.Run,
+        partial: _Partial | None = None,
     ) -> Instructions:
         found: Instructions = []
         if len(step.variants) >= _MOST_VARIANTS:
             found += self._evict(step)
         graph = _Graph(next(self._numbers), session)
         self._graphs[graph.number] = step.variants[shapes] = graph
-        graph.waiting.append((peer, message))
+        graph.waiting.append((peer, message, partial))
         return [*found, do.Divide(session.number, graph.number, step.request, shapes)]
 
     def _evict(self, step: _Step) -> Instructions:
@@ -479,29 +514,38 @@ class Master:
             for shapes in [s for s, g in step.variants.items() if g is graph]:
                 del step.variants[shapes]
         waiting, graph.waiting = graph.waiting, []
-        found += [do.Send(peer, say.failed(run.number, error)) for peer, run in waiting]
+        for peer, run, partial in waiting:
+            if partial is None:
+                found.append(do.Send(peer, say.failed(run.number, error)))
+            else:
+                found += self._end_partial(partial, say.failed(0, error))
         return found
 
     def _start_waiting(self, graph: _Graph) -> Instructions:
         waiting, graph.waiting = graph.waiting, []
-        return [each for peer, run in waiting for each in self._start(graph, peer, run)]
+        return [each for waiter in waiting for each in self._start(graph, *waiter)]
 
-    def _start(self, graph: _Graph, peer: Peer, request: say.Run) -> Instructions:
+    def _start(
+        self, graph: _Graph, peer: Peer, request: say.Run, partial: _Partial | None = None
+    ) -> Instructions:
         """Send the parts of a step to the workers that take part."""
         divided, session = graph.divided, graph.session
         assert divided is not None
         for task in divided.parts if session.lost else ():
             if task in session.lost:
-                return [do.Send(peer, say.failed(request.number, _restarted(session, task)))]
+                failed = say.failed(request.number, _restarted(session, task))
+                return (
+                    [do.Send(peer, failed)] if not partial else self._end_partial(partial, failed)
+                )
         number = next(self._steps)
         deadline = self._now + request.timeout / 1e3 if request.timeout else None
-        run = _Run(number, peer, request, graph, set(divided.parts), deadline)
+        run = _Run(number, peer, request, graph, set(divided.parts), deadline, partial=partial)
         if not divided.parts:
             return self._finish(run)
         self._runs[number] = run
         graph.running += 1
         tensors = request.tensors
-        return [
+        started: Instructions = [
             do.Send(
                 session.tasks[task],  # type: ignore[arg-type]
                 say.RunGraph(
@@ -515,6 +559,97 @@ class Master:
             )
             for task in divided.parts
         ]
+        if partial is None:
+            return started
+        partial.run = run
+        feeds, partial.feeds = partial.feeds, []
+        return [*started, *self._feed(run, feeds)]
+
+    # -- Partial runs ------------------------------------------------------------------------------
+
+    def _continue(self, peer: Peer, message: say.PartialRun) -> Instructions:
+        session = self._mine(peer, message.session)
+        step = session and session.steps.get(message.step)
+        if session is None or step is None:
+            return [_no_session(peer, message)]
+        partial = session.partials.get(message.run)
+        begins = partial is None
+        if partial is None:
+            partial = session.partials[message.run] = _Partial(peer)
+        if partial.error is not None:
+            return [do.Send(peer, partial.error._replace(number=message.number))]
+        partial.requests.append(message)
+        feeds = list(zip(message.feeds, message.tensors, strict=True))
+        if partial.run is None and not partial.over:
+            partial.feeds += feeds
+        found = [] if partial.run is None else self._feed(partial.run, feeds)
+        if begins:
+            found += self._begin_partial(session, step, partial, peer, message)
+        return [*found, *self._answer_partial(session, partial)]
+
+    def _begin_partial(
+        self,
+        session: _Session,
+        step: _Step,
+        partial: _Partial,
+        peer: Peer,
+        message: say.PartialRun,
+    ) -> Instructions:
+        request = say.Run(message.number, session.number, step.number, 0, 0, ())
+        graph = step.variants.get(_PIECEWISE)
+        if graph is None:
+            return self._new_graph(session, step, _PIECEWISE, peer, request, partial)
+        if graph.is_ready:
+            return self._start(graph, peer, request, partial)
+        graph.waiting.append((peer, request, partial))
+        return []
+
+    def _feed(self, run: _Run, feeds: list[tuple[str, Any]]) -> Instructions:
+        """Send fed tensors to the tasks that wait for them."""
+        divided, tasks = run.graph.divided, run.graph.session.tasks
+        assert divided is not None
+        return [
+            do.Send(tasks[task], say.Tensor(run.number, edge, 0, "", (tensor,)))  # type: ignore[arg-type]
+            for name, tensor in feeds
+            for task, edge in divided.pieces.get(name, ())
+            if task in run.left
+        ]
+
+    def _piece(self, peer: Peer, message: say.Piece) -> Instructions:
+        run = self._runs.get(message.number)
+        if run is None or run.partial is None or self._is_old(run, peer):
+            return []
+        assert run.graph.divided is not None
+        name = run.graph.divided.fetched.get(message.edge)
+        if name is None:
+            return []
+        run.partial.values[name] = message.tensors[0]
+        return self._answer_partial(run.graph.session, run.partial)
+
+    def _answer_partial(self, session: _Session, partial: _Partial) -> Instructions:
+        """Answer the requests whose fetches have come."""
+        found: Instructions = []
+        for request in list(partial.requests):
+            wanted = [*request.fetches, *(f"^{name}" for name in request.targets)]
+            if not partial.over and not all(name in partial.values for name in wanted):
+                continue
+            partial.requests.remove(request)
+            tensors = [partial.values.pop(name, None) for name in wanted]
+            answer = say.Ran(request.number, 0, tuple(tensors[: len(request.fetches)]))
+            found.append(do.Send(partial.client, answer))
+        if partial.over and not partial.values:
+            for name in [n for n, each in session.partials.items() if each is partial]:
+                del session.partials[name]
+        return found
+
+    def _end_partial(self, partial: _Partial, error: say.Failed) -> Instructions:
+        """Fail the requests of a partial run."""
+        partial.over, partial.error, partial.run = True, error, None
+        partial.values.clear()
+        requests, partial.requests = partial.requests, []
+        return [do.Send(partial.client, error._replace(number=r.number)) for r in requests]
+
+    # -- The ends of steps -------------------------------------------------------------------------
 
     def _step_done(self, peer: Peer, message: say.StepDone) -> Instructions:
         run = self._runs.get(message.number)
@@ -533,7 +668,22 @@ class Master:
         if run is None or peer.name not in run.left or self._is_old(run, peer):
             return []
         run.left.discard(peer.name)
+        if message.code == say.SHAPES_CHANGED:
+            return self._despecialise(run, message)
         return self._fail(run, say.error_of(message), message.operation, message.details)
+
+    def _despecialise(self, run: _Run, message: say.StepFailed) -> Instructions:
+        """Run a step as it is from now on. If only one task takes part, nothing has begun: run it
+        at once.
+        """
+        step = run.graph.session.steps[run.request.step]
+        step.as_is = True
+        if not run.left and not run.results and run.error is None and run.stopped is None:
+            del self._runs[run.number]
+            run.graph.running -= 1
+            return self._run(run.client, run.request)
+        text = f"{message.message}. Run the step again: it no longer relies on shapes."
+        return self._fail(run, errors.AbortedError(None, None, text))
 
     def _is_old(self, run: _Run, peer: Peer) -> bool:
         """Return whether a message comes from a process that is not part of the step."""
@@ -545,7 +695,9 @@ class Master:
         """Record the first error of a step, and abort the other parts."""
         found: Instructions = []
         if run.error is None:
-            run.error, run.operation, run.details = run.stopped or error, operation, details
+            if run.stopped is not None and run.stopped.error_code != error.error_code:
+                error, operation, details = run.stopped, "", ""
+            run.error, run.operation, run.details = error, operation, details
             run.deadline = self._now + _GRACE
             found += self._abort(run, f"the step failed: {error.message}", errors.CANCELLED)
         return found if run.left else [*found, *self._finish(run)]
@@ -581,6 +733,11 @@ class Master:
         if run.error is not None:
             code, text = run.error.error_code, run.error.message
             answer: Any = say.Failed(number, code, text, run.operation, run.details)
+            if run.partial is not None:
+                return self._end_partial(run.partial, answer)
+        elif run.partial is not None:
+            run.partial.over, run.partial.run = True, None
+            return self._answer_partial(run.graph.session, run.partial)
         else:
             assert run.graph.divided is not None
             fetches = tuple([run.results[task][i] for task, i in run.graph.divided.sources])
@@ -591,14 +748,13 @@ class Master:
         found: Instructions = []
         error = errors.CancelledError(None, None, "the run was cancelled")
         for run in list(self._runs.values()):
-            if run.client == peer and run.request.number == message.run:
+            requests = [run.request] if run.partial is None else run.partial.requests
+            if run.client == peer and message.run in [r.number for r in requests]:
                 found += self._stop(run, error)
         for graph in self._graphs.values():
-            kept = [
-                each for each in graph.waiting if (each[0], each[1].number) != (peer, message.run)
-            ]
-            if len(kept) < len(graph.waiting):
-                graph.waiting = kept
+            stays = [w for w in graph.waiting if (w[0], w[1].number) != (peer, message.run)]
+            if len(stays) < len(graph.waiting):
+                graph.waiting = stays
                 found.append(do.Send(peer, say.failed(message.run, error)))
         return found
 
@@ -698,6 +854,8 @@ _HANDLERS: dict[type[Any], Any] = {
     say.ExtendGraph: Master._extend,
     say.Prepare: Master._prepare,
     say.Run: Master._run,
+    say.PartialRun: Master._continue,
+    say.Piece: Master._piece,
     say.CancelRun: Master._cancel,
     say.ResetContainers: Master._reset,
     say.StepDone: Master._step_done,

@@ -18,8 +18,12 @@ from typing import Any, NamedTuple, get_type_hints
 import numpy as np
 
 from headrace._src.core import errors
+from headrace._src.runtime import ShapesChanged
 
 __all__ = [
+    "GRAPHS",
+    "SHAPES_CHANGED",
+    "TIMES",
     "AbortStep",
     "CancelRun",
     "CloseSession",
@@ -34,6 +38,7 @@ __all__ = [
     "OpenSession",
     "OpenWorkerSession",
     "PartialRun",
+    "Piece",
     "Prepare",
     "Prepared",
     "Ran",
@@ -56,6 +61,9 @@ __all__ = [
 ]
 
 Tensors = tuple[Any, ...]
+
+TIMES, GRAPHS = 1, 2  # what a run records
+SHAPES_CHANGED = -1  # the code of a step that found another shape than it is specialised for
 
 
 class Goodbye(NamedTuple):
@@ -134,7 +142,7 @@ class ExtendGraph(NamedTuple):
 
 class Prepare(NamedTuple):
     """Make a step of fetches, targets and feeds, all by name. `mixed`: its contractions compute in
-    bfloat16. The answer is Prepared.
+    bfloat16. `piecewise`: it is for PartialRun, not for Run. The answer is Prepared.
     """
 
     number: int
@@ -143,6 +151,7 @@ class Prepare(NamedTuple):
     targets: list[str]
     feeds: list[str]
     mixed: int
+    piecewise: int = 0
 
 
 class Prepared(NamedTuple):
@@ -154,7 +163,7 @@ class Prepared(NamedTuple):
 
 class Run(NamedTuple):
     """Run a prepared step with the values of its feeds. `timeout`: in milliseconds; 0: none.
-    `traced`: whether the answer contains statistics.
+    `traced`: what the answer is to tell about the run: TIMES, GRAPHS or both.
     """
 
     number: int
@@ -166,7 +175,10 @@ class Run(NamedTuple):
 
 
 class PartialRun(NamedTuple):
-    """Continue a partial run, or begin it: feed these tensors and return those."""
+    """Continue a partial run of a piecewise step, or begin it: feed these tensors and return those,
+    once the targets have run. `run`: the client's name of the partial run. A fetch that is dead is
+    None in the answer, Ran.
+    """
 
     number: int
     session: int
@@ -179,9 +191,7 @@ class PartialRun(NamedTuple):
 
 
 class Ran(NamedTuple):
-    """The fetches of a step, or of a worker's part of it. `traced`: the last tensor is a
-    StepStats.
-    """
+    """The fetches of a step. `traced`: so many tensors at the end are RunMetadata of workers."""
 
     number: int
     traced: int
@@ -275,7 +285,7 @@ class RunGraph(NamedTuple):
 
 class StepDone(NamedTuple):
     """A worker's part of a step has ended, with its fetches. `traced`: the last tensor is a
-    StepStats.
+    RunMetadata.
     """
 
     number: int
@@ -291,6 +301,16 @@ class StepFailed(NamedTuple):
     message: str
     operation: str = ""
     details: str = ""
+
+
+class Piece(NamedTuple):
+    """A tensor of a piecewise step that the client fetches, or the end of a target. `edge`: its
+    number in the registration.
+    """
+
+    number: int
+    edge: int
+    tensors: Tensors
 
 
 class AbortStep(NamedTuple):
@@ -323,7 +343,7 @@ _KINDS: list[type[Any]] = [
     *(Goodbye, Done, Failed, Fenced, Notice, OpenSession, SessionOpened, ExtendGraph, Prepare),
     *(Prepared, Run, PartialRun, Ran, CancelRun, CloseSession, ResetContainers, OpenWorkerSession),
     *(WorkerSessionOpened, CloseWorkerSession, RegisterGraph, DeregisterGraph, RunGraph, StepDone),
-    *(StepFailed, AbortStep, Tensor, Spec),
+    *(StepFailed, AbortStep, Tensor, Piece, Spec),
 ]
 _KIND = {message: kind for kind, message in enumerate(_KINDS, 1)}
 _FIXED = {
@@ -428,7 +448,10 @@ def failed(number: int, error: BaseException, form: type[Any] = Failed) -> Any:
     """Return the message for an error."""
     if isinstance(error, errors.OpError):
         operation = getattr(error.op, "name", "") or ""
-        return form(number, error.error_code, error.message, operation, "\n".join(error._details))
+        details = [*error.details, error.hint or ""]
+        return form(number, error.error_code, error.message, operation, "\n".join(details).strip())
+    if isinstance(error, ShapesChanged):
+        return form(number, SHAPES_CHANGED, f"a variable has changed its shape: {error}")
     return form(number, errors.INTERNAL, f"{type(error).__name__}: {error}")
 
 

@@ -46,7 +46,8 @@ class _Session:
 class _Graph:
     """A registered graph. request: its registration, until it is answered. broken: a task that was
     lost since. Tensors from it may be lost too, so that no step can be sure of them any more, even
-    if there is a new connection to the same process.
+    if there is a new connection to the same process. fed: the edges that the master feeds, piece by
+    piece.
     """
 
     key: tuple[Key, int]
@@ -54,6 +55,7 @@ class _Graph:
     built: bool = False
     request: say.RegisterGraph | None = None
     broken: str = ""
+    fed: frozenset[int] = frozenset()
 
 
 @dataclass
@@ -149,7 +151,10 @@ class Worker:
             tensors = (*fetches, stats) if traced else tuple(fetches)
             answer: Any = say.StepDone(number, int(traced), tensors)
         else:
-            answer = say.failed(number, step.error or error, say.StepFailed)
+            asked = step.error
+            if asked is not None and _code(asked) != _code(error):
+                error = asked  # otherwise it says more than the request to stop
+            answer = say.failed(number, error, say.StepFailed)
         found: Instructions = [do.Send(master, answer)]
         session = self._sessions.get(step.session)
         if session is not None:
@@ -204,7 +209,8 @@ class Worker:
         found: Instructions = []
         while session.waiting:
             found += self._refuse_step(peer, session.waiting.popleft()[0], _closed())
-        return [*found, *self._cancel_all(session, _closed()), *self._close_if_idle(session)]
+        cancelled = self._cancel_all(session, _closed(), gentle=True)
+        return [*found, *cancelled, *self._close_if_idle(session)]
 
     def _close_if_idle(self, session: _Session) -> Instructions:
         """Drop a session that is to be closed, once nothing of it runs."""
@@ -232,7 +238,8 @@ class Worker:
         if message.tasks.get(self.me.name) != self.me.incarnation:
             return [_refuse(peer, message.number, f"{self.me.name} has been restarted")]
         key = session.key, message.graph
-        session.graphs[message.graph] = _Graph(key, message.tasks, request=message)
+        fed = frozenset(edge for edge, *_ in message.about.get("fed", ()))
+        session.graphs[message.graph] = _Graph(key, message.tasks, request=message, fed=fed)
         return [do.Build(key, message)]
 
     def _deregister(self, peer: Peer, message: say.DeregisterGraph) -> Instructions:
@@ -310,9 +317,11 @@ class Worker:
         step.gentle = gentle
         return [do.CancelStep(step.number, error, gentle)]
 
-    def _cancel_all(self, session: _Session, error: BaseException) -> Instructions:
+    def _cancel_all(
+        self, session: _Session, error: BaseException, gentle: bool = False
+    ) -> Instructions:
         steps = [s for s in self._steps.values() if s.session == session.key]
-        return [each for step in steps for each in self._cancel(step, error)]
+        return [each for step in steps for each in self._cancel(step, error, gentle)]
 
     def _tensor(self, peer: Peer, message: say.Tensor) -> Instructions:
         if message.number in self._steps:
@@ -339,10 +348,11 @@ class Worker:
 
     def _deliver(self, peer: Peer, message: say.Tensor) -> Instructions:
         """Pass a tensor on if its sender takes part in the step, and is the process that the master
-        means.
+        means; or if it is the master, which feeds the step piece by piece.
         """
         step = self._steps[message.number]
-        if step.graph.tasks.get(peer.name) != peer.incarnation:
+        feeds = peer == step.session[0] and message.edge in step.graph.fed
+        if step.graph.tasks.get(peer.name) != peer.incarnation and not feeds:
             return []
         return [do.Deliver(message.number, message)]
 
@@ -362,6 +372,10 @@ def _refuse(peer: Peer, number: int, reason: str) -> do.Send:
 def _broken(graph: _Graph) -> errors.OpError:
     text = f"the connection to {graph.broken} has ended since the session began: make a new one"
     return errors.AbortedError(None, None, text)
+
+
+def _code(error: BaseException) -> int | None:
+    return error.error_code if isinstance(error, errors.OpError) else None
 
 
 def _closed() -> errors.OpError:

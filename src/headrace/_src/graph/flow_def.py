@@ -85,6 +85,7 @@ class _Encoding:
         self._result = proto.GraphDef()
         self._names: dict[Node | Feed, str] = {}
         self._taken: set[str] = set()
+        self._counts: dict[str, int] = {}  # of the numbers that follow a name
 
     def run(self) -> proto.GraphDef:
         flow = self._flow
@@ -106,9 +107,9 @@ class _Encoding:
         return self._result
 
     def _add(self, op_type: str, name: str) -> proto.NodeDef:
-        unique, count = name, 0
+        unique = name
         while unique in self._taken:
-            count += 1
+            self._counts[name] = count = self._counts.get(name, 0) + 1
             unique = f"{name}~{count}"
         self._taken.add(unique)
         made = self._result.node.add(name=unique, op=op_type)

@@ -20,7 +20,7 @@ from headrace._src.graph.dataflow import Dataflow, Node, Value, ValueType
 from headrace._src.graph.definition import HOST, Effect, Kind, RowPart
 from headrace._src.graph.partition import PartitionedProgram
 from headrace._src.graph.program import Program
-from headrace._src.graph.structured import parts_of
+from headrace._src.graph.structured import is_loop, parts_of
 from headrace._src.lowering.rules import Read, Update
 from headrace._src.lowering.work import contraction_flops
 from headrace._src.ops.base.padded_rows import part_of
@@ -73,6 +73,8 @@ class _Count:
             for inner in kernel.nodes:
                 self._add(inner)
             return
+        if is_loop(node):
+            raise _NotBrief
         for part in parts_of(node).values():
             self._add_part(node, part)
         if node.constant is not None:

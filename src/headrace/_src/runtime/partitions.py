@@ -367,9 +367,9 @@ class PartitionedStep:
 
     def _be_late(self) -> None:
         """In the timer's thread: stop the step."""
-        self.cancel(self._lateness())
+        self.cancel(self.lateness())
 
-    def _lateness(self) -> BaseException:
+    def lateness(self) -> BaseException:
         """Return the error of a step whose deadline has passed: it names an operation that runs, or
         else what one waits for.
         """

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import numpy as np
 
 from headrace._src.core.errors import InvalidArgumentError
-from headrace._src.core.proto import GraphDef
+from headrace._src.core.proto import ConfigProto, GraphDef
+from headrace._src.core.tensor_shape import TensorShape
 from headrace._src.devices.device import Device
 from headrace._src.distributed import messages as say
 from headrace._src.distributed.cluster_spec import task_of
@@ -24,16 +26,22 @@ from headrace._src.graph.dataflow import Dataflow
 from headrace._src.graph.flow_def import encode_flow
 from headrace._src.graph.graph import Graph
 from headrace._src.graph.import_graph import extend_graph
+from headrace._src.graph.operation import Operation
 from headrace._src.graph.partition import Partitions
 from headrace._src.graph.structured import Unraisable
 from headrace._src.ops.base.transfers import is_recv, is_send
+from headrace._src.optimize.states import carries_state
 from headrace._src.partition.shares import Share, shares
 from headrace._src.pipeline import Options, divide, optimise, prepare
-from headrace._src.place.constraints import Placement
+from headrace._src.place.constraints import Placement, StepPlacement
+from headrace._src.server.piecewise import piecewise
 from headrace._src.server.registration import pack
+from headrace._src.session import configuration
+from headrace._src.session.tracing import graph_placement, step_placement
 
 __all__ = ["MirroredGraph", "RemoteDevice", "shapes_of"]
 
+_SCALAR = TensorShape([])
 _UNSHAPED = frozenset({"resource", "variant"})
 
 
@@ -55,40 +63,49 @@ def shapes_of(tensors: Sequence[Any]) -> tuple[Any, ...]:
 class MirroredGraph:
     """A session's copy of its client's graph, and the placement of its operations."""
 
-    def __init__(self, options: Options) -> None:
-        self._options = options
+    def __init__(self, config: ConfigProto, devices: Sequence[Device]) -> None:
+        options = configuration.options(config, remote=True)
+        self._options = replace(options, devices=tuple(devices))
+        self._asked = configuration.asked(config)
+        self._begin()
+
+    def _begin(self) -> None:
         self._graph = Graph()
-        self._placement = self._new_placement()
+        form = StepPlacement if self._asked.place_pruned else Placement
+        self._placement = form(self._graph, self._options.devices, self._options.soft_placement)
         self._steps: dict[int, Dataflow] = {}
-        self._changes_shapes = False
-
-    @staticmethod
-    def on(options: Options, devices: Sequence[Device]) -> MirroredGraph:
-        """Return an empty copy whose operations are placed on these devices."""
-        return MirroredGraph(replace(options, devices=tuple(devices)))
-
-    def _new_placement(self) -> Placement:
-        return Placement(self._graph, self._options.devices, self._options.soft_placement)
+        self._growing: set[str] = set()  # the variables that may get other shapes
+        self._any_may_grow = False
 
     def extend(self, request: say.ExtendGraph) -> None:
         """Add what the client has added."""
         if request.anew:
-            self._graph = Graph()
-            self._placement = self._new_placement()
-            self._steps.clear()
+            self._begin()
         message = GraphDef()
+        known = self._graph.version
         try:
             message.ParseFromString(request.graph)
             extend_graph(self._graph, message)
         except Exception as error:
             raise InvalidArgumentError(None, None, f"the client's graph: {error}") from error
-        self._changes_shapes |= any(map(_may_change_shape, message.node))
+        for op in self._graph._operations[known:]:
+            op.traceback_frames = ()  # the client knows the lines
+            self._note_shapes(op)
 
-    def divide(self, request: say.Prepare, shapes: Sequence[Any]) -> Divided:
+    def _note_shapes(self, op: Operation) -> None:
+        """Note the variables that may get another shape than they were declared with."""
+        if _looks_up(op) and not op._attrs.get("shape", _SCALAR).is_fully_defined():
+            self._growing.add(op.name)
+        if op._attrs.get("validate_shape", True) is False:
+            variable = op._inputs[0].op
+            self._growing.add(variable.name)
+            self._any_may_grow |= not _looks_up(variable)
+
+    def divide(self, request: say.Prepare, shapes: Sequence[Any] | None) -> Divided:
         """Return a step in parts for each task. The devices of operations are settled, even of
         those that the step does not need.
         """
-        self._placement.extend()
+        placed = self._placement.extend()
         mixed = True if request.mixed else self._options.mixed
         options = replace(self._options, placement=self._placement, mixed=mixed)
         step = self._steps.get(request.number)
@@ -102,17 +119,27 @@ class MirroredGraph:
             )
             self._placement.pin(step)
             self._steps[request.number] = step
-        flow = self._optimised(step, shapes, options)
-        return _by_task(divide(flow or step, options, as_is=flow is None), flow is None)
+        notice = ""
+        if self._asked.log_placement:
+            whole = self._placement.whole
+            notice = graph_placement(self._placement, placed) if whole else step_placement(step)
+        if request.piecewise:  # the shapes of later feeds are unknown
+            divided = _by_task_piecewise(divide(step, options, as_is=True), request.targets)
+        else:
+            flow = self._optimised(step, shapes, options)
+            divided = _by_task(divide(flow or step, options, as_is=flow is None), flow is None)
+        return divided._replace(notice=notice)
 
     def _optimised(
-        self, step: Dataflow, shapes: Sequence[Any], options: Options
+        self, step: Dataflow, shapes: Sequence[Any] | None, options: Options
     ) -> Dataflow | None:
         """Return the step for feeds of these shapes; None if it is to run as it is. One whose
         variables may get other shapes is: a worker could notice that only when others have begun.
         """
-        if not options.specialisations or options.check_numerics or self._changes_shapes:
+        if not options.specialisations or options.check_numerics or self._may_grow(step):
             return None
+        if shapes is None:
+            return None  # a variable did not have the shape that was declared
         known = [
             None if feed.tensor.dtype.base_dtype.name in _UNSHAPED else shape
             for feed, shape in zip(step.feeds, shapes, strict=True)
@@ -122,10 +149,16 @@ class MirroredGraph:
         except Unraisable:
             return None
 
+    def _may_grow(self, step: Dataflow) -> bool:
+        """Return whether a variable of a step may have another shape than was declared."""
+        if not self._growing:
+            return False
+        return self._any_may_grow or any(node.name in self._growing for node in step.nodes)
 
-def _may_change_shape(node: Any) -> bool:
-    """Return whether a node may give a variable another shape than it was declared with."""
-    return "validate_shape" in node.attr and not node.attr["validate_shape"].b
+
+def _looks_up(op: Operation) -> bool:
+    """Return whether an operation only looks up a variable or another resource."""
+    return not op._inputs and bool(op._outputs) and all(carries_state(t) for t in op._outputs)
 
 
 def _by_task(step: Partitions, as_is: bool) -> Divided:
@@ -139,6 +172,30 @@ def _by_task(step: Partitions, as_is: bool) -> Divided:
         parts[share.task] = _packed(share, edges, as_is)
         feeds[share.task] = share.feeds
     return Divided(parts, feeds, tuple(sources))
+
+
+def _by_task_piecewise(step: Partitions, targets: Sequence[str]) -> Divided:
+    """Return the shares of the tasks in a step that is fed and fetched piece by piece."""
+    edges = _edges(step)
+    numbers = count(len(edges))
+    parts: dict[str, Any] = {}
+    pieces: dict[str, list[tuple[str, int]]] = {}
+    fetched: dict[int, str] = {}
+    for share in shares(step, task_of):
+        made = [piecewise(part.flow, part.device, targets) for part in share.parts]
+        fed: list[list[Any]] = []
+        sent: list[list[Any]] = []
+        for part, each in zip(share.parts, made, strict=True):
+            for name in each.feeds:
+                fed.append([next(numbers), part.device, name])
+                pieces.setdefault(name, []).append((share.task, fed[-1][0]))
+            for name in each.fetches:
+                sent.append([next(numbers), part.device, name])
+                fetched[sent[-1][0]] = name
+        flows = [replace(p, flow=m.flow) for p, m in zip(share.parts, made, strict=True)]
+        about, payload = _packed(replace(share, parts=tuple(flows)), edges, as_is=True)
+        parts[share.task] = {**about, "fed": fed, "sent": sent}, payload
+    return Divided(parts, dict.fromkeys(parts, ()), (), pieces=pieces, fetched=fetched)
 
 
 def _packed(share: Share, edges: list[list[Any]], as_is: bool) -> tuple[dict[str, Any], bytes]:

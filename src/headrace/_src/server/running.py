@@ -9,7 +9,9 @@ one runs in a thread of the pool.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,20 +20,27 @@ from headrace._src.core import errors, faults
 from headrace._src.core.locks import Lock
 from headrace._src.core.proto import ConfigProto, GraphDef, RunMetadata
 from headrace._src.devices import workers
+from headrace._src.devices.batches import own
 from headrace._src.devices.device import new_devices, within
 from headrace._src.devices.rendezvous import Key, RemoteRendezvous
-from headrace._src.devices.resources import Resources
+from headrace._src.devices.resources import ResourceHandle, Resources
+from headrace._src.devices.variable_state import VariableState
 from headrace._src.distributed import messages as say
 from headrace._src.distributed.cluster_spec import task_of
 from headrace._src.distributed.instructions import Peer
+from headrace._src.distributed.values import handle_of, holds_handle, sendable
 from headrace._src.graph.control_roles import DEAD
 from headrace._src.graph.dataflow import Dataflow
 from headrace._src.graph.flow_def import decode_flow
 from headrace._src.graph.graph import Graph
+from headrace._src.ops.base.transfers import is_recv
+from headrace._src.ops.state.session_handles import TensorHandle
+from headrace._src.partition.shares import feeds_of
 from headrace._src.pipeline import Options, compile_at, finish_partitions
-from headrace._src.runtime import PartitionedExecutable
+from headrace._src.runtime import PartitionedExecutable, guarded
 from headrace._src.runtime.brief import brief
 from headrace._src.runtime.served import ServedStep
+from headrace._src.server.piecewise import CLIENT
 from headrace._src.server.registration import unpack
 from headrace._src.session import configuration
 from headrace._src.session.function_runs import FunctionRuns
@@ -55,6 +64,9 @@ class Host(Protocol):
     def link_to(self, peer: Peer) -> Any:
         """Return the link to a process, if there is one."""
 
+    def tell(self, peer: Peer, message: Any) -> None:
+        """Send a message, from any thread."""
+
     def ended(self, step: int, fetches: Any, error: BaseException | None, stats: Any) -> None:
         """Nothing of a step runs any more."""
 
@@ -76,7 +88,9 @@ class _Graph:
     incoming: the keys by the numbers of the edges.
     """
 
-    def __init__(self, me: Peer, session: _Session, request: say.RegisterGraph) -> None:
+    def __init__(
+        self, me: Peer, master: Peer, session: _Session, request: say.RegisterGraph
+    ) -> None:
         about = request.about
         self.session = session
         self.parts: list[tuple[str, Dataflow]] = []
@@ -92,6 +106,11 @@ class _Graph:
                 self.incoming[number] = (sender, request.tasks[task_of(sender)], receiver, tensor)
             else:
                 self.outgoing[sender, receiver, tensor] = number, peer
+        for number, device, tensor in about.get("fed", ()):
+            self.incoming[number] = (CLIENT, 0, device, tensor)
+        for number, device, tensor in about.get("sent", ()):
+            self.outgoing[device, CLIENT, tensor] = number, master
+        self._find_handles()
         jit = session.options.jit
         when = [] if self._as_is else [compile_at(flow, jit) for _, flow in self.parts]
         self._when = min(filter(None, when), default=0)
@@ -100,11 +119,46 @@ class _Graph:
         self._compiling = False
         self._use(compiled=self._when == 1)
 
+    def _find_handles(self) -> None:
+        """Find the feeds and edges whose values are handles, which travel as text."""
+        flows = [flow for _, flow in self.parts]
+        feeds = enumerate(feeds_of(flows))
+        self._fed_handles = [i for i, feed in feeds if holds_handle(feed.type.dtype)]
+        received = {
+            (n.attrs["send_device"], n.attrs["recv_device"], n.attrs["tensor_name"])
+            for flow in flows
+            for n in flow.nodes
+            if is_recv(n) and holds_handle(n.types[0].dtype)
+        }
+        self.handle_edges = {
+            number
+            for number, (sender, _, receiver, tensor) in self.incoming.items()
+            if (sender, receiver, tensor) in received
+        }
+
+    def fed(self, tensors: Sequence[Any]) -> list[Any]:
+        """Return the values of the feeds."""
+        values = list(tensors)
+        for i in self._fed_handles:
+            values[i] = self.handle_of(values[i])
+        return values
+
+    def handle_of(self, text: Any) -> Any:
+        """Return the handle that came as text."""
+        resources = self.session.resources
+        found = handle_of(text, partial(TensorHandle, resources))
+        if isinstance(found, ResourceHandle):
+            kinds = [VariableState, *type(resources.peek(found)).__mro__]
+            known = [kind for kind in kinds if kind.__name__ == found.kind.__name__]
+            return replace(found, kind=known[0]) if known else found
+        return found
+
     def _use(self, compiled: bool) -> None:
         options = self.session.options
         with within(options.devices):
             program = finish_partitions(self.parts, options, compiled, self._as_is)
-            self.executable = PartitionedExecutable(program, self.session.resources)
+            guard = partial(guarded, self.session.resources) if options.check_numerics else None
+            self.executable = PartitionedExecutable(program, self.session.resources, guard)
         self.brief = brief(program)
 
     def is_due(self) -> bool:
@@ -140,10 +194,16 @@ class Running:
         """Send a tensor to another task."""
         assert self.graph is not None
         number, peer = self.graph.outgoing[key.sender, key.receiver, key.tensor]
+        if key.receiver == CLIENT:
+            if error is not None:
+                raise error
+            value = None if value is DEAD else sendable(own(value))
+            self.host.tell(peer, say.Piece(self.number, number, (value,)))
+            return
         link = self.host.link_to(peer)
         if error is not None or link is None:
             raise error or errors.UnavailableError(None, None, f"{peer.name} is gone")
-        tensor = None if value is DEAD else value
+        tensor = None if value is DEAD else sendable(value)
         frame = key.frame if isinstance(key.frame, str) else ""
         message = say.Tensor(self.number, number, key.iteration, frame, (tensor,))
         link.send(Frame(*say.encode(message)))
@@ -156,14 +216,27 @@ class Running:
             return  # a peer that takes part, but sends nonsense, harms only its own step
         key = Key(*edge, message.frame or 0, message.iteration)
         value = message.tensors[0]
+        if message.edge in self.graph.handle_edges and value is not None:
+            value = self.graph.handle_of(value)
         self.rendezvous.arrive(key, DEAD if value is None else value)
 
     def done(self, fetches: list[Any] | None, error: BaseException | None) -> None:
         """Called once, when nothing of the step runs any more."""
         stats = None
+        if fetches is not None:
+            try:
+                fetches = list(map(sendable, fetches))
+            except errors.OpError as failed:
+                fetches, error = None, failed
         if self.recorder is not None and error is None:
-            stats = np.frombuffer(self.recorder.stats(self.request.ahead), np.uint8)
+            stats = np.frombuffer(self._recorded(), np.uint8)
         self.host.ended(self.number, fetches, error, stats)
+
+    def _recorded(self) -> bytes:
+        """Return the RunMetadata of this part of the step."""
+        assert self.recorder is not None and self.graph is not None
+        program = self.graph.executable.program
+        return self.recorder.part(self.request.ahead, program.devices[0], program.instructions)
 
 
 class WorkerState:
@@ -212,7 +285,7 @@ class WorkerState:
             raise errors.AbortedError(None, None, "the session was closed")
         if faults.armed:
             faults.reach("register")
-        self._graphs[key] = _Graph(self._host.me, session, request)
+        self._graphs[key] = _Graph(self._host.me, key[0][0], session, request)
 
     def forget(self, key: Any) -> None:
         """Drop the executable of a graph."""
@@ -255,8 +328,10 @@ class WorkerState:
         assert graph is not None and running.rendezvous is not None
         observe = None
         if request.traced:
-            running.recorder = TraceRecorder(RunMetadata(), True, False)
-            observe = running.recorder.observe
+            running.recorder = recorder = TraceRecorder(
+                RunMetadata(), bool(request.traced & say.TIMES), bool(request.traced & say.GRAPHS)
+            )
+            observe = recorder.observe if recorder.observes else None
 
         def done(fetches: list[Any] | None, error: BaseException | None) -> None:
             self._running.pop(running.number, None)
@@ -270,7 +345,7 @@ class WorkerState:
         running.step = step
         if running.stopped is not None:
             step.cancel(*running.stopped)
-        step.start(list(request.tensors))
+        step.start(graph.fed(request.tensors))
         if running.brief:
             self._due.append(step)
 
@@ -296,6 +371,8 @@ class WorkerState:
         running = self._running.get(number)
         if running is None:
             return
+        if running.step is not None and isinstance(error, errors.DeadlineExceededError):
+            error = running.step.lateness()  # names what runs, or is waited for
         running.stopped = error, gentle
         if running.step is None:
             return

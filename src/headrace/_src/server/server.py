@@ -20,7 +20,6 @@ __all__ = ["Server"]
 
 _FAREWELL = 2.0  # seconds for the main thread of a fenced process
 _running: set[Task] = set()  # a server serves until it is stopped, or the process ends
-_running: set[Task] = set()  # a server serves until it is stopped, or the process ends
 
 
 class _CountedTask(Task):

@@ -447,6 +447,10 @@ class Task:
         self._state.start(Running(each.step, each.graph, each.request, self))
         return []
 
+    def tell(self, peer: Peer, message: Any) -> None:
+        """Send a message, from any thread."""
+        self.report(lambda: [do.Send(peer, message)])
+
     def ended(self, step: int, fetches: Any, error: BaseException | None, stats: Any) -> None:
         """Nothing of a step runs any more; from any thread."""
         self.report(lambda: self._worker.ended(step, fetches, error, stats))
@@ -470,8 +474,7 @@ class Task:
         if found is None:
             config, devices = self._master.devices_of(session)
             made = [RemoteDevice(*each) for each in devices]
-            options = configuration.options(ConfigProto.FromString(config), remote=True)
-            found = self._graphs[session] = MirroredGraph.on(options, made)
+            found = self._graphs[session] = MirroredGraph(ConfigProto.FromString(config), made)
         return found
 
     def _extend(self, each: do.Extend) -> list[Any]:

@@ -27,7 +27,7 @@ from headrace._src.devices.device import devices_on_request, local_devices
 from headrace._src.graph.graph import Graph
 from headrace._src.pipeline import Options
 
-__all__ = ["Asked", "asked", "check_run", "options", "options_for"]
+__all__ = ["Asked", "asked", "check_remote", "check_run", "options", "options_for"]
 
 _MIXED = {1: True, 2: False, 3: True}  # RewriterConfig.Toggle: ON, OFF, AGGRESSIVE
 
@@ -115,6 +115,26 @@ def asked(config: Any) -> Asked:
         frozenset(config.device_count),
         config.experimental.place_by_cost or settings().place == "cost",
     )
+
+
+def check_remote(config: Any) -> None:
+    """Raise if a ConfigProto asks for what only sessions of one process do."""
+    if config is None:
+        return
+    if config.graph_options.build_cost_model:
+        raise UnimplementedError(
+            None,
+            None,
+            "GraphOptions.build_cost_model: a session of a cluster does not measure costs. Trace a "
+            "run instead: tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE)",
+        )
+    if config.experimental.place_by_cost:
+        raise UnimplementedError(
+            None,
+            None,
+            "ConfigProto.experimental.place_by_cost: the operations of a cluster are placed by "
+            "tf.device and tf.train.replica_device_setter",
+        )
 
 
 def options_for(options: Options, graph: Graph) -> Options:

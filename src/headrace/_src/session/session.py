@@ -7,6 +7,7 @@ how to nest the results. A cache hit costs a few microseconds. Many threads may 
 
 from __future__ import annotations
 
+import sys
 import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -31,7 +32,7 @@ from headrace._src.session.feeds import feed_array
 from headrace._src.session.fetches import FetchPlan, expand_feed, expand_partial_feed
 from headrace._src.session.function_runs import FunctionRuns
 from headrace._src.session.graph_growth_warning import GrowthWatch
-from headrace._src.session.partial_runs import PartialRun, not_set_up
+from headrace._src.session.partial_runs import PartialRun, RemotePartialRun, not_set_up
 from headrace._src.session.process_config import default_config
 from headrace._src.session.specialisations import Variants
 from headrace._src.session.watching import timed, watch_step
@@ -78,6 +79,8 @@ class _Plan:
 class BaseSession:
     """The common base of all sessions; see Session."""
 
+    _is_placed_whole = True  # even operations that do not run need a device
+
     def __init__(
         self, target: str | bytes = "", graph: Graph | None = None, config: Any = None
     ) -> None:
@@ -100,13 +103,14 @@ class BaseSession:
         # Whether every run may have a deadline or measure its costs.
         self._watched = bool(asked.timeout or asked.cost_every)
         self._costs: Any = None  # a CostPlacement, if the graph is placed by cost
-        self._placement = self._new_placement(whole=not asked.place_pruned)
+        whole = self._is_placed_whole and not asked.place_pruned
+        self._placement = self._new_placement(whole)
         self._resources = self._new_resources()
         self._plans: dict[Any, _Plan] = {}
         self._expected: dict[Signature, list[Any]] = {}
         self._lock = Lock()
         self._growth = GrowthWatch()
-        self._partial: dict[str, PartialRun] = {}
+        self._partial: dict[str, PartialRun | RemotePartialRun] = {}
         self._closed = False
         self._closed_at: Sequence[source.StackFrame] = ()
         # The session at a master, if the target names one: it places and runs the steps.
@@ -114,7 +118,8 @@ class BaseSession:
         if target:
             from headrace._src.distributed.client import Master  # only sessions of a cluster
 
-            self._remote = Master(target, config)
+            configuration.check_remote(config)
+            self._remote = Master(target, config, whole=self._is_placed_whole)
 
     @property
     def graph(self) -> Graph:
@@ -259,7 +264,7 @@ class BaseSession:
         step = prepare(wanted.tensors, wanted.targets, feeds, options)
         self._placement.pin(step)
         if self._asked.log_placement and not self._placement.whole:
-            tracing.log_placement(step)
+            print(tracing.step_placement(step), file=sys.stderr)
         expected = self._expected.get(_signature(wanted, feeds), ())
         return Variants(step, options, self._resources, expected, watch)
 
@@ -281,7 +286,7 @@ class BaseSession:
         with self._lock:
             placed = self._placement.extend()
         if placed and self._asked.log_placement:
-            tracing.log_graph(self._placement, placed)
+            print(tracing.graph_placement(self._placement, placed), file=sys.stderr)
 
     def _options_for_graph(self) -> Options:
         return configuration.options_for(self._options, self._graph)
@@ -359,10 +364,15 @@ class BaseSession:
         self, plan: _Plan, values: list[Any], timeout: int, options: Any, metadata: Any
     ) -> list[Any]:
         """Run a step at the master, and collect what the workers have recorded."""
-        traced = metadata is not None and options is not None and options.trace_level > 0
-        results, recorded = plan.variants.run_with(values, timeout, traced)
+        asked = metadata is not None and options is not None
+        results, recorded = plan.variants.run_with(
+            values,
+            timeout,
+            times=asked and options.trace_level > 0,
+            graphs=asked and options.output_partition_graphs,
+        )
         if metadata is not None:
-            tracing.collect(metadata, recorded)
+            tracing.collect(metadata, recorded, self._graph)
         return results
 
     def _observed(
@@ -431,7 +441,14 @@ class BaseSession:
                 None, None, "Must specify at least one target to fetch or execute."
             )
         handle = f"partial_run_{id(plan)}_{len(self._partial)}_{time.monotonic_ns()}"
-        self._partial[handle] = PartialRun(handle, plan)
+        if self._remote is None:
+            self._partial[handle] = PartialRun(handle, plan)
+        else:
+            wanted, mixed = plan.fetches, bool(self._options_for_graph().mixed)
+            step = self._remote.prepare(
+                self._graph, wanted.tensors, wanted.targets, plan.feeds, mixed, piecewise=True
+            )
+            self._partial[handle] = RemotePartialRun(handle, plan, step)
         return handle
 
     def partial_run(
@@ -538,11 +555,10 @@ class InteractiveSession(BaseSession):
     """A session for shells and notebooks, which is the default until it is closed."""
 
     _active = 0  # the number of open ones in this process
+    _is_placed_whole = False  # for trying things out: only operations that run need a device
 
     def __init__(self, target: str = "", graph: Graph | None = None, config: Any = None) -> None:
         super().__init__(target, graph, config)
-        # For trying things out: only operations that run need a device.
-        self._placement = self._new_placement(whole=False)
         if InteractiveSession._active:
             warnings.warn(
                 "An interactive session is already active. This can cause out-of-memory errors in "

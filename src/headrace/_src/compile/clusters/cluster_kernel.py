@@ -114,7 +114,7 @@ class Compiled:
         self._block = blocked.size
         self.in_blocks = outputs_in_blocks(region, blocked)
         limits = [(region.inputs.index(v), n) for v, n in region.limits if v in region.inputs]
-        device = region.nodes[0].device
+        device = next((node.device for node in region.nodes), "")  # all may be constants
         where = find_device(device) if device else None
         self._cluster = NativeCluster(plan, limits=limits, device=where)
         self.has_loops = plan.has_loops
