@@ -22,17 +22,6 @@ _FAREWELL = 2.0  # seconds for the main thread of a fenced process
 _running: set[Task] = set()  # a server serves until it is stopped, or the process ends
 
 
-class _CountedTask(Task):
-    """A task that counts the steps that have ended well on it, for its status."""
-
-    finished = 0
-
-    def ended(self, step: int, fetches: Any, error: BaseException | None, stats: Any) -> None:
-        # Threads that end steps at the same moment may lose a count, which nothing depends on.
-        self.finished += error is None
-        super().ended(step, fetches, error, stats)
-
-
 @export("train.Server")
 class Server:
     """A task of a cluster, which sessions of any process can run steps on.
@@ -56,7 +45,7 @@ class Server:
             server_or_cluster_def, job_name, task_index, protocol, config
         )
         spec = ClusterSpec(made.cluster)
-        self._task = _CountedTask(spec, made.job_name, made.task_index, made.default_session_config)
+        self._task = Task(spec, made.job_name, made.task_index, made.default_session_config)
         self._address = self._task.listen(spec.task_address(made.job_name, made.task_index))
         self._task.on_fenced = _exit_soon
         self._started = False

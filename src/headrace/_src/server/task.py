@@ -74,6 +74,7 @@ class Task:
         self._worker = Worker(self.name, self.incarnation)
         self._master = Master(self.name, self.incarnation, self._addresses, shapes_of, _clock)
         self._state = WorkerState(self.name, self.incarnation, config or ConfigProto(), self)
+        self.finished = 0  # steps that have ended well, for the server's status
         self._graphs: dict[int, MirroredGraph] = {}  # of sessions
         self._configs: dict[int, bytes] = {}
         self._links: dict[Peer, list[Link]] = {}
@@ -453,6 +454,8 @@ class Task:
 
     def ended(self, step: int, fetches: Any, error: BaseException | None, stats: Any) -> None:
         """Nothing of a step runs any more; from any thread."""
+        # Threads that end steps at the same moment may lose a count, which nothing depends on.
+        self.finished += error is None
         self.report(lambda: self._worker.ended(step, fetches, error, stats))
 
     def _cancel_step(self, each: do.CancelStep) -> list[Any]:
