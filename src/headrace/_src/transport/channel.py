@@ -226,6 +226,7 @@ class Channel:
             self._reading = False
             if self._waiting:
                 self._waiting.popitem()[1].release()
+        self._close_if_unused()
 
     def _end(self, error: Exception) -> None:
         self._stream.end(error)
@@ -235,6 +236,15 @@ class Channel:
             for signal in self._waiting.values():
                 signal.release()
             self._waiting.clear()
+        self._close_if_unused()
+
+    def _close_if_unused(self) -> None:
+        """Close the socket after the end, unless a thread polls it: that one will do so."""
+        with self._lock:
+            unused = self._stream.error is not None and not self._reading
+            if unused and self._writing.acquire(blocking=False):
+                self._stream.socket.close()
+                self._writing.release()
 
 
 def _late(number: int, address: str, timeout: float | None) -> errors.DeadlineExceededError:
