@@ -34,7 +34,7 @@ from headrace._src.session import configuration
 from headrace._src.transport.connect import Connection, connect, listen, same_address
 from headrace._src.transport.frame import Frame
 from headrace._src.transport.handshake import Hello, Service
-from headrace._src.transport.heartbeat import Heartbeat, Responder, answer
+from headrace._src.transport.heartbeat import Answers, Heartbeat, Responder
 from headrace._src.transport.keys import configured_key
 from headrace._src.transport.link import Link
 from headrace._src.transport.loop import Loop
@@ -80,6 +80,7 @@ class Task:
         self._links: dict[Peer, list[Link]] = {}
         self._newest: dict[str, Peer] = {}  # the last process of each task
         self._beats: dict[Peer, list[Heartbeat]] = {}
+        self._answers: set[Answers] = set()  # to heartbeats of clients
         self._silent: dict[Peer, str] = {}  # why processes are given up that are still connected
         self._connecting: set[str] = set()
         self._clean: set[Peer] = set()  # peers that have said goodbye
@@ -159,7 +160,13 @@ class Task:
             for link in links:
                 _post(link, say.Goodbye())
         self._state.close()
+        self._loop.call_soon(self._end_beats)
         self._loop.stop()
+
+    def _end_beats(self) -> None:
+        """In the loop: close the connections for heartbeats."""
+        for each in [*self._answers, *(b for beats in self._beats.values() for b in beats)]:
+            each.end()
 
     # -- Events ------------------------------------------------------------------------------------
 
@@ -201,6 +208,9 @@ class Task:
 
     def _linked(self, connection: Connection) -> None:
         """In the loop: a process has connected, or this one has connected to it."""
+        if self._stopped is not None:
+            connection.socket.close()
+            return
         hello = connection.peer
         peer = _peer_of(hello)
         if connection.service is Service.HEARTBEATS:
@@ -270,7 +280,8 @@ class Task:
     def _watch(self, peer: Peer, connection: Connection) -> None:
         """In the loop: exchange heartbeats with a process, on a connection of their own."""
         if connection.peer.role == "client":
-            answer(connection, _responder(), self._loop)
+            answers = Answers(connection, _responder(), self._loop, self._answers.discard)
+            self._answers.add(answers)
             return
         # Two processes that connect at the same time have two connections. Each stays: if both
         # closed the one that came second, each would see the other one's end.
@@ -378,14 +389,21 @@ class Task:
                 self._connecting.discard(task)
                 self.report(partial(self._refuse, task, reason))
                 return
-            self._loop.call_soon(partial(self._linked, found))
+            self._hand_over(found)
             with contextlib.suppress(OSError, errors.OpError):  # the other connection ends, too
                 beats = connect(address, self._hello, self._key, _PATIENCE, Service.HEARTBEATS)
-                self._loop.call_soon(partial(self._linked, beats))
+                self._hand_over(beats)
             return
 
     def _refuse(self, task: str, reason: str) -> list[Any]:
         return self._master.refused(task, reason, time.monotonic())
+
+    def _hand_over(self, connection: Connection) -> None:
+        """Give a connection to the loop; close it if that has ended meanwhile."""
+        self._loop.call_soon(partial(self._linked, connection))
+        if self._stopped is not None:
+            self._loop.stop()
+            connection.socket.close()
 
     def ensure_links(self, tasks: dict[str, int]) -> None:
         """In a thread of the pool: wait until there are links to these tasks; raise AbortedError if

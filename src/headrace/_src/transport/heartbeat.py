@@ -34,7 +34,7 @@ from headrace._src.transport.beats import COMMAND, MESSAGE, PING, Word
 from headrace._src.transport.connect import Connection
 from headrace._src.transport.loop import Loop
 
-__all__ = ["Health", "Heartbeat", "Monitor", "Responder", "answer"]
+__all__ = ["Answers", "Health", "Heartbeat", "Monitor", "Responder"]
 
 _SUSPECT: Final = 2  # missed heartbeats
 _FAULTS: Final = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT}
@@ -205,20 +205,27 @@ def _run_native(respond: Callable[[int], int], words: Any, *_: Any) -> None:
     respond(ctypes.addressof(words))
 
 
-def answer(connection: Connection, responder: Responder, loop: Loop) -> None:
-    """In the loop's thread: answer the heartbeats of a process until it closes the connection; send
-    it none.
+class Answers:
+    """Answers the heartbeats of a process until it closes the connection; sends it none. To be used
+    in the loop's thread.
     """
-    sock = connection.socket
-    sock.setblocking(False)
-    responder.add(sock)
 
-    def ended(events: int) -> None:
-        responder.remove(sock)
-        loop.forget(sock.fileno())
-        sock.close()
+    def __init__(
+        self, connection: Connection, responder: Responder, loop: Loop, on_end: Callable[[Any], Any]
+    ) -> None:
+        self._socket, self._responder, self._loop = connection.socket, responder, loop
+        self._on_end = on_end
+        self._socket.setblocking(False)
+        responder.add(self._socket)
+        loop.register(self._socket.fileno(), select.EPOLLRDHUP, lambda events: self.end())
 
-    loop.register(sock.fileno(), select.EPOLLRDHUP, ended)
+    def end(self) -> None:
+        """Close the connection."""
+        if self._socket.fileno() >= 0:
+            self._responder.remove(self._socket)
+            self._loop.forget(self._socket.fileno())
+            self._socket.close()
+            self._on_end(self)
 
 
 class Heartbeat:
@@ -249,7 +256,7 @@ class Heartbeat:
 
     def stop(self) -> None:
         """Stop sending, without a verdict; from any thread."""
-        self._loop.call_soon(self._end)
+        self._loop.call_soon(self.end)
 
     # -- In the loop's thread ----------------------------------------------------------------------
 
@@ -288,10 +295,11 @@ class Heartbeat:
 
     def _judge(self, reason: str) -> None:
         if not self._ended:
-            self._end()
+            self.end()
             self._on_dead(self.peer, reason)
 
-    def _end(self) -> None:
+    def end(self) -> None:
+        """Stop sending, in the loop's thread."""
         if self._ended:
             return
         self._ended = True
