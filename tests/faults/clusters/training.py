@@ -19,6 +19,8 @@ import time
 import numpy as np
 
 import headrace as tf
+from headrace._src.core import faults
+from headrace._src.transport.connect import close_all
 
 PARAMETERS, WIDTH = 64, 8
 
@@ -100,15 +102,13 @@ class Commands:
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self):
-        from headrace._src.core import faults
-
         for line in sys.stdin:
             command, _, rest = line.strip().partition(" ")
             if command == "arm":
                 faults.arm(rest)
                 say("armed", fault=rest)
             elif command == "break":
-                faults.KINDS["close"]()
+                close_all()
             elif command == "stop":
                 self.stopped.set()
         os._exit(9)  # the test is gone
