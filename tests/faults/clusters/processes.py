@@ -75,7 +75,13 @@ class Cluster:
             "worker": [f"127.0.0.1:{p}" for p in ports[ps:]],
         }
         self.directory = directory
-        self.options = {"save_steps": 20, "filters": True, **(options or {})}
+        self.options = {
+            "save_steps": 20,
+            "filters": True,
+            "pause": 0.01,  # seconds between two steps
+            "batches": 4000,  # room for the log of each worker
+            **(options or {}),
+        }
         self.mark = f"HEADRACE_TEST_MARK={secrets.token_hex(8)}"
         self.environment = environment
         self.tasks = {}  # the latest process of each task
@@ -198,10 +204,8 @@ class Cluster:
 
         def enough():
             for index in wanted:
-                new = [
-                    e for e in self.tasks["worker", index].of("applied")[-count:] if e["t"] > since
-                ]
-                if len(new) < count:
+                latest = self.tasks["worker", index].of("applied")[-count:]
+                if len(latest) < count or latest[0]["t"] <= since:
                     return False
             return True
 

@@ -56,7 +56,7 @@ def test_a_client_notices_that_its_master_is_gone(tmp_path, how):
             assert session.run(one) == 1.0
             timer = threading.Timer(0.3, cluster.kill, ("ps", 0, how))
             timer.start()
-            with pytest.raises(tf.errors.UnavailableError, match="lost|gone"):
+            with pytest.raises(tf.errors.UnavailableError, match=r"lost|gone"):
                 session.run(blocked)
             timer.join()
             with pytest.raises(tf.errors.UnavailableError):

@@ -19,8 +19,10 @@ import time
 import numpy as np
 
 import headrace as tf
+from headrace._src.core import faults
+from headrace._src.transport.connect import close_all
 
-PARAMETERS, WIDTH, BATCHES = 64, 8, 4000
+PARAMETERS, WIDTH = 64, 8
 
 
 def say(event, **about):
@@ -34,23 +36,19 @@ def gradient(worker, batch, ps):
     return tf.reshape(tf.cast(mixed, tf.float32), [PARAMETERS, WIDTH])
 
 
-def row_of(worker, batch):
-    return PARAMETERS + worker * BATCHES + batch
-
-
-def variable(ps, workers):
-    shape = [PARAMETERS + workers * BATCHES, WIDTH]
+def variable(ps, workers, batches):
+    shape = [PARAMETERS + workers * batches, WIDTH]
     return tf.get_variable(
         f"state{ps}", shape, initializer=tf.zeros_initializer(), use_resource=True
     )
 
 
-def update(state, worker, batch, step, ps):
-    """An operation that adds a batch's gradient, and the record of it."""
+def update(state, worker, batch, row, step, ps):
+    """An operation that adds a batch's gradient, and the record of it in this row."""
     number = tf.cast(tf.stack([1, step, batch, worker]), tf.float32)
     record = tf.pad(tf.reshape(number, [1, 4]), [[0, 0], [0, WIDTH - 4]])
     rows = tf.concat([gradient(worker, batch, ps), record], 0)
-    where = tf.concat([tf.range(PARAMETERS, dtype=tf.int64), [row_of(worker, batch)]], 0)
+    where = tf.concat([tf.range(PARAMETERS, dtype=tf.int64), [row]], 0)
     return state.scatter_add(tf.IndexedSlices(rows, where))
 
 
@@ -97,20 +95,20 @@ class _Saved(tf.train.CheckpointSaverListener):
 
 
 class Commands:
-    """What the test says: `arm` a fault, `stop`."""
+    """What the test says: `arm` a fault, `break` all connections, `stop`."""
 
     def __init__(self):
         self.stopped = threading.Event()
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self):
-        from headrace._src.core import faults
-
         for line in sys.stdin:
             command, _, rest = line.strip().partition(" ")
             if command == "arm":
                 faults.arm(rest)
                 say("armed", fault=rest)
+            elif command == "break":
+                close_all()
             elif command == "stop":
                 self.stopped.set()
         os._exit(9)  # the test is gone
@@ -135,14 +133,16 @@ def train(about, commands):
         with tf.device("/job:ps/task:0"):
             step = tf.train.get_or_create_global_step()
         batch = tf.placeholder(tf.int64, [], "batch")
+        row = PARAMETERS + index * about["batches"] + batch
         states, updates = [], []
         for ps in range(len(cluster["ps"])):
             with tf.device(f"/job:ps/task:{ps}"):
-                states.append(variable(ps, workers))
+                states.append(variable(ps, workers, about["batches"]))
                 tokens = tf.FIFOQueue(100000, [tf.int64], [[]], shared_name=f"tokens{ps}_{index}")
             enqueue, token = tokens.enqueue(batch), tokens.dequeue()
             with tf.control_dependencies([enqueue, token]):
-                updates.append(update(states[-1], index, batch, tf.cast(step, tf.int64), ps))
+                now = tf.cast(step, tf.int64)
+                updates.append(update(states[-1], index, batch, row, now, ps))
         with tf.control_dependencies(updates):
             applied = tf.assign_add(step, 1)
     scaffold = tf.train.Scaffold(saver=tf.train.Saver(sharded=True, max_to_keep=3))
@@ -174,10 +174,10 @@ def train(about, commands):
     ) as session:
         while not commands.stopped.is_set():
             say("begun", batch=number)
-            now = session.run(applied, {batch: number})
-            say("applied", batch=number, step=int(now))
+            reached = session.run(applied, {batch: number})
+            say("applied", batch=number, step=int(reached))
             number += 1
-            time.sleep(about.get("pause", 0.002))
+            time.sleep(about["pause"])
         if chief:
             found = session.run([*states, step])
             np.savez(os.path.join(about["directory"], "final.npz"), *found)

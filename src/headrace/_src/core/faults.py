@@ -15,11 +15,8 @@ happens once.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
-import socket
-import stat
 import time
 from collections.abc import Callable
 from typing import Final
@@ -27,7 +24,7 @@ from typing import Final
 from headrace._src.core.config import settings
 from headrace._src.core.locks import Lock
 
-__all__ = ["KINDS", "POINTS", "arm", "armed", "reach"]
+__all__ = ["KINDS", "POINTS", "arm", "armed", "due", "reach", "set_close", "strike"]
 
 POINTS: Final = {
     "mid-frame": "half of a frame has been sent",
@@ -52,25 +49,16 @@ def _delay() -> None:
     time.sleep(DELAY)
 
 
-def _close() -> None:
-    """End all connections of this process in both directions; it goes on to accept new ones."""
-    for name in os.listdir("/proc/self/fd"):
-        fd = int(name)
-        with contextlib.suppress(OSError):
-            if not stat.S_ISSOCK(os.fstat(fd).st_mode):
-                continue
-            with socket.socket(fileno=os.dup(fd)) as sock:
-                if not sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-                    sock.shutdown(socket.SHUT_RDWR)
+# Transport, which knows the connections of a process, says how they are closed (`set_close`). A
+# `half` is a `close` in the middle of a frame.
+KINDS: Final = ("kill", "stop", "close", "half", "delay")
+_effects: dict[str, Callable[[], None]] = {"kill": _kill, "stop": _stop, "delay": _delay}
 
 
-KINDS: Final[dict[str, Callable[[], None]]] = {
-    "kill": _kill,
-    "stop": _stop,
-    "close": _close,
-    "half": _close,  # in the middle of a frame; elsewhere there is nothing to halve
-    "delay": _delay,
-}
+def set_close(close: Callable[[], None]) -> None:
+    """Say how all connections of this process are closed."""
+    _effects["close"] = _effects["half"] = close
+
 
 armed = False
 _lock = Lock()
@@ -127,7 +115,7 @@ def due(point: str) -> str | None:
 def strike(point: str, kind: str) -> None:
     """Let a fault happen; say so on stderr before it does."""
     os.write(2, f"headrace: fault {point}:{kind} at {time.monotonic():.6f}\n".encode())
-    KINDS[kind]()
+    _effects[kind]()
 
 
 arm(settings().faults)

@@ -17,12 +17,13 @@ import ipaddress
 import logging
 import os
 import socket
+import stat
 import struct
 import time
 from dataclasses import dataclass
 from typing import Final
 
-from headrace._src.core import errors
+from headrace._src.core import errors, faults
 from headrace._src.core.config import settings
 from headrace._src.transport import keys
 from headrace._src.transport.frame import ProtocolError
@@ -31,6 +32,7 @@ from headrace._src.transport.handshake import DEADLINE, Handshake, Hello, Refuse
 __all__ = [
     "Connection",
     "Listener",
+    "close_all",
     "connect",
     "listen",
     "prepare",
@@ -189,6 +191,21 @@ def _connect_unix(ip: str, port: int) -> socket.socket | None:
                 return sock
         sock.close()
     return None
+
+
+def close_all() -> None:
+    """End all connections of this process in both directions, as a broken network does; it goes on
+    to accept new ones.
+    """
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            if stat.S_ISSOCK(os.fstat(int(name)).st_mode):
+                with socket.socket(fileno=os.dup(int(name))) as sock:
+                    if not sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                        sock.shutdown(socket.SHUT_RDWR)
+
+
+faults.set_close(close_all)
 
 
 def prepare(sock: socket.socket) -> None:

@@ -13,8 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from headrace._src.checkpoint.bundle import remove_abandoned_parts
 from headrace._src.core import errors, log
 from headrace._src.core.export import export
+from headrace._src.core.file_errors import file_errors
 from headrace._src.core.versions_and_text import as_text
 from headrace._src.graph.default import get_default_graph
 from headrace._src.graph.graph import Graph
@@ -220,6 +222,8 @@ class SessionManager:
         if state is None:
             return session, None
         saver.restore(session, state.model_checkpoint_path)
+        with file_errors(directory):  # the chief alone saves there, and it has just begun again
+            remove_abandoned_parts(directory, age=0.0)
         saver.recover_last_checkpoints(state.all_model_checkpoint_paths)
         return session, state.model_checkpoint_path
 
