@@ -513,6 +513,7 @@ class _FixedRun(_Run):
                     return False
                 blocked, self._blocked = self._blocked, None
                 slots[output] = blocked.result()
+                blocked = None  # whoever sent the value learns soon when it's not used any more
                 for i in frees:
                     slots[i] = None
                 number += 1

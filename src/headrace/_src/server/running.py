@@ -21,6 +21,7 @@ from headrace._src.devices import workers
 from headrace._src.devices.device import new_devices, within
 from headrace._src.devices.rendezvous import Key, RemoteRendezvous
 from headrace._src.devices.resources import Resources
+from headrace._src.devices.variable_state import shared
 from headrace._src.distributed import messages as say
 from headrace._src.distributed.cluster_spec import task_of
 from headrace._src.distributed.instructions import Peer
@@ -33,10 +34,12 @@ from headrace._src.runtime import PartitionedExecutable
 from headrace._src.runtime.brief import brief
 from headrace._src.runtime.served import ServedStep
 from headrace._src.server.registration import unpack
+from headrace._src.server.shared_results import sends_in_place
 from headrace._src.session import configuration
 from headrace._src.session.function_runs import FunctionRuns
 from headrace._src.session.tracing import TraceRecorder, listed
 from headrace._src.transport.frame import Frame
+from headrace._src.transport.slabs import shared_slabs
 
 __all__ = ["Host", "Running", "WorkerState"]
 
@@ -104,7 +107,8 @@ class _Graph:
         options = self.session.options
         with within(options.devices):
             program = finish_partitions(self.parts, options, compiled, self._as_is)
-            self.executable = PartitionedExecutable(program, self.session.resources)
+            guard = sends_in_place(program, self.session.resources)
+            self.executable = PartitionedExecutable(program, self.session.resources, guard)
         self.brief = brief(program)
 
     def is_due(self) -> bool:
@@ -143,7 +147,7 @@ class Running:
         link = self.host.link_to(peer)
         if error is not None or link is None:
             raise error or errors.UnavailableError(None, None, f"{peer.name} is gone")
-        tensor = None if value is DEAD else value
+        tensor = None if value is DEAD else shared(value) if link.unix else value
         frame = key.frame if isinstance(key.frame, str) else ""
         message = say.Tensor(self.number, number, key.iteration, frame, (tensor,))
         link.send(Frame(*say.encode(message)))
@@ -172,6 +176,8 @@ class WorkerState:
     def __init__(self, task: str, incarnation: int, config: ConfigProto, host: Any) -> None:
         self._host = host
         self._devices = new_devices(task, incarnation, dict(config.device_count))
+        for device in self._devices:
+            device.allocator.shared = shared_slabs()
         self._own = {device.name for device in self._devices}
         self._state = Resources(self._devices)
         self._sessions: dict[Any, _Session] = {}
