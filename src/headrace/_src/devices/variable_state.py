@@ -44,9 +44,12 @@ _COPIED_BELOW = 1 << 16  # bytes: copying a smaller array is faster than taking 
 
 class _Storage(np.ndarray):
     """A variable's memory. It has a type of its own, so that NumPy stops there when it follows the
-    bases of plain views. `owner`: the variable, if it could move to shared memory.
+    bases of plain views.
+
+    is_shared: whether other processes can read it. owner: the variable, if it could move there.
     """
 
+    is_shared = False
     owner: ref[VariableState] | None = None
 
 
@@ -58,26 +61,28 @@ def new_memory(
     """
     if shared is not None and not dtype.hasobject:
         try:
-            memory: Any = memoryview(shared.allocate(math.prod(shape) * dtype.itemsize))
+            memory = shared.allocate(math.prod(shape) * dtype.itemsize)
         except MemoryError:
             pass
         else:
-            return _Storage(shape, dtype, memory).view(_Array)
+            storage = _stored(memory, shape, dtype)
+            storage.is_shared = True
+            return storage.view(_Array)
     return empty_block(shape, dtype, _Storage).view(_Array)
 
 
 def _taken_over(value: np.ndarray) -> np.ndarray:
     """Return an array that a variable can adopt, in the memory of `value`, which owns it."""
+    flat = value.reshape(-1).view(np.uint8)
+    return _stored(flat, value.shape, value.dtype).view(_Array)
+
+
+def _stored(flat: Any, shape: tuple[int, ...], dtype: np.dtype) -> _Storage:
+    """Return a _Storage in the memory of an array of bytes."""
     # A _Storage based on a plain array would not do, because its views refer to that array. Bases
     # end at an object that is not an array, such as this one, which keeps the array alive.
-    flat: Any = value.reshape(-1).view(np.uint8)
-    memory: Any = (ctypes.c_char * value.nbytes).from_buffer(flat)
-    return _Storage(value.shape, value.dtype, memory).view(_Array)
-
-
-def _is_shared(value: np.ndarray) -> bool:
-    """Return whether an array from `new_memory` lies in shared memory."""
-    return value.base is not None and type(value.base.base) is memoryview
+    memory: Any = (ctypes.c_char * flat.nbytes).from_buffer(flat)
+    return _Storage(shape, dtype, memory)
 
 
 def shared(value: np.ndarray) -> np.ndarray:
@@ -228,11 +233,7 @@ class VariableState(Resumable):
             self._allocator.count(storage)
         lender: Any = storage.view()
         lender.setflags(write=False)
-        if (
-            self._allocator is not None
-            and self._allocator.shared is not None
-            and not _is_shared(value)
-        ):
+        if not storage.is_shared and self._allocator and self._allocator.shared:
             lender.owner = ref(self)
         with self.lock:
             self._lent, self._lender, self._own = None, lender, value
@@ -247,7 +248,7 @@ class VariableState(Resumable):
             if self._lent is not lent or shared is None:
                 return lent
             copy = new_memory(lent.shape, lent.dtype, shared)
-            if not _is_shared(copy):
+            if not copy.base.is_shared:  # type: ignore[union-attr]
                 return lent  # none of it is left
             np.copyto(copy, lent)
             self._shared = shared
