@@ -87,6 +87,11 @@ class PartitionedExecutable:
         """The fixed orders of the partitions; None if some of them must count dependencies."""
         return None if any(map(_counts, self.parts)) else list(map(_Line, self.parts))
 
+    @property
+    def counts(self) -> bool:
+        """Whether some partition must count dependencies."""
+        return self._lines is None
+
     def run(self, feeds: Sequence[Any]) -> list[Any]:
         """Run all partitions; see Executable.run."""
         if self._joined is not None:

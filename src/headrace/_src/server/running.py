@@ -29,9 +29,11 @@ from headrace._src.graph.control_roles import DEAD
 from headrace._src.graph.dataflow import Dataflow
 from headrace._src.graph.flow_def import decode_flow
 from headrace._src.graph.graph import Graph
+from headrace._src.ops.base.transfers import key_of
 from headrace._src.pipeline import Options, compile_at, finish_partitions
 from headrace._src.runtime import PartitionedExecutable
 from headrace._src.runtime.brief import brief
+from headrace._src.runtime.brief_step import BriefStep, line_of
 from headrace._src.runtime.served import ServedStep
 from headrace._src.server.registration import unpack
 from headrace._src.server.shared_results import sends_in_place
@@ -110,6 +112,21 @@ class _Graph:
             guard = sends_in_place(program, self.session.resources)
             self.executable = PartitionedExecutable(program, self.session.resources, guard)
         self.brief = brief(program)
+        self.line = line_of(self.executable, self._incoming, self._outgoing) if self.brief else None
+
+    def _incoming(self, recv: Any) -> int | None:
+        """Return the number of the edge that a Recv reads."""
+        key = tuple(key_of(recv.attrs)[:4])
+        return next((number for number, edge in self.incoming.items() if edge == key), None)
+
+    def _outgoing(self, send: Any) -> tuple[Peer, Frame] | None:
+        """Return the receiver of a Send, and the frame that its tensors travel in."""
+        key = key_of(send.attrs)
+        found = self.outgoing.get((key.sender, key.receiver, key.tensor))
+        if found is None:
+            return None
+        number, peer = found
+        return peer, Frame(*say.encode(say.Tensor(0, number, 0, "", ())))
 
     def is_due(self) -> bool:
         """Count a run; return whether the graph is to be compiled before it."""
@@ -135,6 +152,8 @@ class Running:
         self.host = host
         self.graph: _Graph | None = None
         self.step: ServedStep | None = None
+        self.quick: BriefStep | None = None  # instead of `step`
+        self.steps: dict[int, Running] = {}
         self.stopped: tuple[BaseException, bool] | None = None
         self.rendezvous: RemoteRendezvous | None = None
         self.recorder: TraceRecorder | None = None
@@ -152,8 +171,24 @@ class Running:
         message = say.Tensor(self.number, number, key.iteration, frame, (tensor,))
         link.send(Frame(*say.encode(message)))
 
+    def send(self, edge: tuple[Peer, Frame], value: Any) -> None:
+        """Send a tensor of a quick step to another task."""
+        peer, frame = edge
+        link = self.host.link_to(peer)
+        if link is None:
+            raise errors.UnavailableError(None, None, f"{peer.name} is gone")
+        link.send(Frame(frame.kind, self.number, frame.head, (value,)))
+
+    def over(self, fetches: list[Any] | None, error: BaseException | None) -> None:
+        """A quick step has ended."""
+        self.steps.pop(self.number, None)
+        self.host.ended(self.number, fetches, error, None)
+
     def deliver(self, message: say.Tensor) -> None:
         """Take a tensor of another task."""
+        if self.quick is not None:
+            self.quick.arrive(message.edge, message.tensors[0])
+            return
         assert self.graph is not None and self.rendezvous is not None
         edge = self.graph.incoming.get(message.edge)
         if edge is None:
@@ -231,9 +266,14 @@ class WorkerState:
     def start(self, running: Running) -> None:
         """In the loop: start a step."""
         graph = running.graph = self._graphs[running.key]
-        running.rendezvous = RemoteRendezvous(self._own.__contains__, running.push)
         self._running[running.number] = running
         due = graph.is_due()
+        if graph.line is not None and not due and not running.request.traced:
+            running.steps = self._running
+            running.quick = BriefStep(graph.line, running.request.tensors, running)
+            running.quick.start()
+            return
+        running.rendezvous = RemoteRendezvous(self._own.__contains__, running.push)
         running.brief = graph.brief and not due
         if running.brief:
             self._begin(running)
@@ -301,6 +341,10 @@ class WorkerState:
         if running is None:
             return
         running.stopped = error, gentle
+        if running.quick is not None:
+            if not gentle:  # it waits for nothing but other tasks
+                running.quick.abort(error)
+            return
         if running.step is None:
             return
         if gentle:

@@ -18,6 +18,8 @@ from collections.abc import Callable
 from functools import cache, partial
 from typing import Any
 
+import numpy as np
+
 from headrace._src.compile.native.heartbeat import responder
 from headrace._src.core import errors
 from headrace._src.core.proto import ConfigProto
@@ -122,6 +124,7 @@ class Task:
 
     def _begin(self) -> None:
         self._thread = threading.get_ident()
+        np.seterr(all="ignore")  # of this thread, which runs kernels of brief steps
         self._perform(self._master.connected(self.me, time.monotonic()))
 
     def is_in_loop(self) -> bool:
