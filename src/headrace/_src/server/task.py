@@ -80,7 +80,7 @@ class Task:
         self._graphs: dict[int, MirroredGraph] = {}  # of sessions
         self._configs: dict[int, bytes] = {}
         self._links: dict[Peer, list[Link]] = {}
-        self._beats: dict[Peer, Heartbeat] = {}
+        self._beats: dict[Peer, list[Heartbeat]] = {}
         self._silent: dict[Peer, str] = {}  # why processes are given up that are still connected
         self._connecting: set[str] = set()
         self._clean: set[Peer] = set()  # peers that have said goodbye
@@ -232,8 +232,7 @@ class Task:
         links.remove(link)
         if not links:
             del self._links[peer]
-            beats = self._beats.pop(peer, None)
-            if beats is not None:
+            for beats in self._beats.pop(peer, ()):
                 beats.stop()
             why = self._silent.pop(peer, "is gone: its connection has ended")
             self._perform(self._worker.lost(peer, why))
@@ -241,15 +240,16 @@ class Task:
 
     def _watch(self, peer: Peer, connection: Connection) -> None:
         """In the loop: exchange heartbeats with a process, on a connection of their own."""
-        if peer in self._beats:
-            connection.socket.close()
-            return
-        self._beats[peer] = Heartbeat(connection, _responder(), self._loop, self._is_silent)
+        # Two tasks that connect to each other at once have two such connections, and keep both: if
+        # each closed one, it could be another one than the other closes, which looks like an end.
+        beats = Heartbeat(connection, _responder(), self._loop, self._is_silent)
+        self._beats.setdefault(peer, []).append(beats)
 
     def _is_silent(self, hello: Hello, reason: str) -> None:
         """In the loop: a process does not answer heartbeats: give it up."""
         peer = _peer_of(hello)
-        self._beats.pop(peer, None)
+        for beats in self._beats.pop(peer, ()):
+            beats.stop()
         self._silent[peer] = f"is gone: {reason}"
         for link in list(self._links.get(peer, ())):
             link.close()
