@@ -29,7 +29,7 @@ from headrace._src.core.errors import FailedPreconditionError
 from headrace._src.core.locks import RLock
 from headrace._src.core.tensor_shape import TensorShape
 from headrace._src.devices.allocator import SHARED_FROM, Allocator, Shared
-from headrace._src.devices.blocks import empty_block
+from headrace._src.devices.blocks import empty_block, sparse_copy
 from headrace._src.devices.resumable import Resumable
 
 __all__ = ["UNINITIALIZED_HINT", "VariableState", "in_order", "new_memory", "shared"]
@@ -207,8 +207,12 @@ class VariableState(Resumable):
                 or own.dtype != value.dtype
                 or self._is_lent()
             ):
-                own = new_memory(value.shape, value.dtype, self._shared)
-                np.copyto(own, value)
+                sparse = None if value.dtype.hasobject else sparse_copy(value)
+                if sparse is not None:
+                    own = _taken_over(sparse)
+                else:
+                    own = new_memory(value.shape, value.dtype, self._shared)
+                    np.copyto(own, value)
                 self.adopt(own)
             else:
                 np.copyto(own, value)
