@@ -296,9 +296,14 @@ class Master:
 
     def next_time(self) -> float | None:
         """Return when `tick` is to be called next."""
-        times = [s.notice for s in self._sessions.values() if s.missing]
-        times += [r.deadline for r in self._runs.values() if r.deadline is not None]
-        return min(times, default=None)
+        found: float | None = None
+        for session in self._sessions.values():
+            if session.missing and (found is None or session.notice < found):
+                found = session.notice
+        for run in self._runs.values():
+            if run.deadline is not None and (found is None or run.deadline < found):
+                found = run.deadline
+        return found
 
     def devices_of(self, session: int) -> tuple[bytes, list[list[Any]]]:
         """Return the ConfigProto of a session and the devices of its tasks."""

@@ -28,7 +28,7 @@ from headrace._src.ops.base.transfers import TRANSFER, is_recv, is_send
 
 __all__ = ["brief"]
 
-_ELEMENTS = 2**16
+_ELEMENTS = 2**17
 _FLOPS = 2**20
 _PER_NUMBER = 20  # operations for a random number
 _ROWS = {RowPart.TAKES, RowPart.CHANGES}

@@ -92,6 +92,11 @@ class PartitionedExecutable:
         """The fixed orders of the partitions; None if some of them must count dependencies."""
         return None if any(map(_counts, self.parts)) else list(map(_Line, self.parts))
 
+    @property
+    def counts(self) -> bool:
+        """Whether some partition must count dependencies."""
+        return self._lines is None
+
     def run(self, feeds: Sequence[Any]) -> list[Any]:
         """Run all partitions; see Executable.run."""
         if self._joined is not None:
@@ -525,6 +530,7 @@ class _FixedRun(_Run):
                     return False
                 blocked, self._blocked = self._blocked, None
                 slots[output] = blocked.result()
+                blocked = None  # whoever sent the value learns soon when it's not used any more
                 for i in frees:
                     slots[i] = None
                 number += 1

@@ -17,6 +17,7 @@ import numpy as np
 
 from headrace._src.core.errors import InvalidArgumentError
 from headrace._src.core.proto import ConfigProto, GraphDef
+from headrace._src.core.source import Stack
 from headrace._src.core.tensor_shape import TensorShape
 from headrace._src.devices.device import Device
 from headrace._src.distributed import messages as say
@@ -89,7 +90,7 @@ class MirroredGraph:
         except Exception as error:
             raise InvalidArgumentError(None, None, f"the client's graph: {error}") from error
         for op in self._graph._operations[known:]:
-            op.traceback_frames = ()  # the client knows the lines
+            op.traceback_frames = Stack([])  # the client knows the lines
             self._note_shapes(op)
 
     def _note_shapes(self, op: Operation) -> None:
@@ -156,9 +157,13 @@ class MirroredGraph:
         return self._any_may_grow or any(node.name in self._growing for node in step.nodes)
 
 
+def _carries(tensor: Any) -> bool:
+    return carries_state(tensor)
+
+
 def _looks_up(op: Operation) -> bool:
     """Return whether an operation only looks up a variable or another resource."""
-    return not op._inputs and bool(op._outputs) and all(carries_state(t) for t in op._outputs)
+    return not op._inputs and bool(op._outputs) and all(map(_carries, op._outputs))
 
 
 def _by_task(step: Partitions, as_is: bool) -> Divided:

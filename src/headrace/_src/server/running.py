@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -24,51 +24,33 @@ from headrace._src.devices.batches import own
 from headrace._src.devices.device import new_devices, within
 from headrace._src.devices.rendezvous import Key, RemoteRendezvous
 from headrace._src.devices.resources import ResourceHandle, Resources
-from headrace._src.devices.variable_state import VariableState
+from headrace._src.devices.variable_state import VariableState, shared
 from headrace._src.distributed import messages as say
 from headrace._src.distributed.cluster_spec import task_of
 from headrace._src.distributed.instructions import Peer
 from headrace._src.distributed.values import handle_of, holds_handle, sendable
 from headrace._src.graph.control_roles import DEAD
-from headrace._src.graph.dataflow import Dataflow
+from headrace._src.graph.dataflow import Dataflow, ValueType
 from headrace._src.graph.flow_def import decode_flow
 from headrace._src.graph.graph import Graph
-from headrace._src.ops.base.transfers import is_recv
+from headrace._src.ops.base.transfers import is_recv, key_of
 from headrace._src.ops.state.session_handles import TensorHandle
 from headrace._src.partition.shares import feeds_of
 from headrace._src.pipeline import Options, compile_at, finish_partitions
 from headrace._src.runtime import PartitionedExecutable, guarded
 from headrace._src.runtime.brief import brief
+from headrace._src.runtime.brief_step import BriefStep, line_of
 from headrace._src.runtime.served import ServedStep
 from headrace._src.server.piecewise import CLIENT
 from headrace._src.server.registration import unpack
+from headrace._src.server.shared_results import sends_in_place
 from headrace._src.session import configuration
 from headrace._src.session.function_runs import FunctionRuns
 from headrace._src.session.tracing import TraceRecorder, listed
 from headrace._src.transport.frame import Frame
+from headrace._src.transport.slabs import shared_slabs
 
-__all__ = ["Host", "Running", "WorkerState"]
-
-
-class Host(Protocol):
-    """The task that a worker's state belongs to."""
-
-    me: Peer
-
-    def is_in_loop(self) -> bool:
-        """Return whether this is the loop's thread."""
-
-    def wake(self) -> None:
-        """Let the loop look at steps that are due."""
-
-    def link_to(self, peer: Peer) -> Any:
-        """Return the link to a process, if there is one."""
-
-    def tell(self, peer: Peer, message: Any) -> None:
-        """Send a message, from any thread."""
-
-    def ended(self, step: int, fetches: Any, error: BaseException | None, stats: Any) -> None:
-        """Nothing of a step runs any more."""
+__all__ = ["Running", "WorkerState"]
 
 
 class _Session:
@@ -111,6 +93,9 @@ class _Graph:
         for number, device, tensor in about.get("sent", ()):
             self.outgoing[device, CLIENT, tensor] = number, master
         self._find_handles()
+        # Handles, and steps that are fed and fetched piece by piece, need more than a line.
+        self._is_special = bool(self._fed_handles or self.handle_edges or about.get("sent"))
+        self._types = self._received_types()
         jit = session.options.jit
         when = [] if self._as_is else [compile_at(flow, jit) for _, flow in self.parts]
         self._when = min(filter(None, when), default=0)
@@ -122,8 +107,9 @@ class _Graph:
     def _find_handles(self) -> None:
         """Find the feeds and edges whose values are handles, which travel as text."""
         flows = [flow for _, flow in self.parts]
-        feeds = enumerate(feeds_of(flows))
-        self._fed_handles = [i for i, feed in feeds if holds_handle(feed.type.dtype)]
+        self._feeds = feeds_of(flows)
+        feeds = enumerate(self._feeds)
+        self._fed_handles = {i for i, feed in feeds if holds_handle(feed.type.dtype)}
         received = {
             (n.attrs["send_device"], n.attrs["recv_device"], n.attrs["tensor_name"])
             for flow in flows
@@ -136,11 +122,36 @@ class _Graph:
             if (sender, receiver, tensor) in received
         }
 
+    def _received_types(self) -> dict[int, ValueType]:
+        """Return the types of what is received from other tasks, by the numbers of the edges."""
+        types = {
+            (n.attrs["send_device"], n.attrs["recv_device"], n.attrs["tensor_name"]): n.types[0]
+            for _, flow in self.parts
+            for n in flow.nodes
+            if is_recv(n)
+        }
+        return {
+            number: types[sender, receiver, tensor]
+            for number, (sender, _, receiver, tensor) in self.incoming.items()
+            if (sender, receiver, tensor) in types and number not in self.handle_edges
+        }
+
+    def check(self, edge: int, value: Any) -> None:
+        """Raise if a tensor of another task has another type than native code relies on."""
+        _check(value, self._types.get(edge), "a tensor of another task")
+
     def fed(self, tensors: Sequence[Any]) -> list[Any]:
         """Return the values of the feeds."""
+        if len(tensors) != len(self._feeds):
+            raise errors.InvalidArgumentError(
+                None, None, f"the step takes {len(self._feeds)} values, and {len(tensors)} came"
+            )
         values = list(tensors)
-        for i in self._fed_handles:
-            values[i] = self.handle_of(values[i])
+        for i, feed in enumerate(self._feeds):
+            if i in self._fed_handles:
+                values[i] = self.handle_of(values[i])
+            else:
+                _check(values[i], feed.type, f"the value of {feed.name}")
         return values
 
     def handle_of(self, text: Any) -> Any:
@@ -157,9 +168,30 @@ class _Graph:
         options = self.session.options
         with within(options.devices):
             program = finish_partitions(self.parts, options, compiled, self._as_is)
-            guard = partial(guarded, self.session.resources) if options.check_numerics else None
+            resources = self.session.resources
+            if options.check_numerics:
+                guard: Any = partial(guarded, resources)
+            else:
+                guard = sends_in_place(program, resources)
             self.executable = PartitionedExecutable(program, self.session.resources, guard)
         self.brief = brief(program)
+        self.line = None
+        if self.brief and not self._is_special and not options.check_numerics:
+            self.line = line_of(self.executable, self._incoming, self._outgoing)
+
+    def _incoming(self, recv: Any) -> int | None:
+        """Return the number of the edge that a Recv reads."""
+        key = tuple(key_of(recv.attrs)[:4])
+        return next((number for number, edge in self.incoming.items() if edge == key), None)
+
+    def _outgoing(self, send: Any) -> tuple[Peer, Frame] | None:
+        """Return the receiver of a Send, and the frame that its tensors travel in."""
+        key = key_of(send.attrs)
+        found = self.outgoing.get((key.sender, key.receiver, key.tensor))
+        if found is None:
+            return None
+        number, peer = found
+        return peer, Frame(*say.encode(say.Tensor(0, number, 0, "", ())))
 
     def is_due(self) -> bool:
         """Count a run; return whether the graph is to be compiled before it."""
@@ -175,6 +207,16 @@ class _Graph:
         self._use(compiled=True)
 
 
+def _check(value: Any, wanted: ValueType | None, what: str) -> None:
+    """Raise if a value from another process does not have the type that is declared."""
+    if value is None or wanted is None:
+        return
+    dtype, sizes = wanted.dtype.base_dtype.as_numpy_dtype, wanted.sizes
+    if value.dtype != dtype or (sizes is not None and value.shape != sizes):
+        got = f"{value.dtype}[{','.join(map(str, value.shape))}]"
+        raise errors.InvalidArgumentError(None, None, f"{what} is {got}, and not {wanted}")
+
+
 class Running:
     """A step on this worker, from its start to its end."""
 
@@ -185,6 +227,9 @@ class Running:
         self.host = host
         self.graph: _Graph | None = None
         self.step: ServedStep | None = None
+        self.quick: BriefStep | None = None  # instead of `step`
+        self.steps: dict[int, Running] = {}
+        self.feeds: list[Any] = []
         self.stopped: tuple[BaseException, bool] | None = None
         self.rendezvous: RemoteRendezvous | None = None
         self.recorder: TraceRecorder | None = None
@@ -203,14 +248,32 @@ class Running:
         link = self.host.link_to(peer)
         if error is not None or link is None:
             raise error or errors.UnavailableError(None, None, f"{peer.name} is gone")
-        tensor = None if value is DEAD else sendable(value)
+        tensor = None if value is DEAD else sendable(shared(value) if link.unix else value)
         frame = key.frame if isinstance(key.frame, str) else ""
         message = say.Tensor(self.number, number, key.iteration, frame, (tensor,))
         link.send(Frame(*say.encode(message)))
 
+    def send(self, edge: tuple[Peer, Frame], value: Any) -> None:
+        """Send a tensor of a quick step to another task."""
+        peer, frame = edge
+        link = self.host.link_to(peer)
+        if link is None:
+            raise errors.UnavailableError(None, None, f"{peer.name} is gone")
+        link.send(Frame(frame.kind, self.number, frame.head, (value,)))
+
+    def over(self, fetches: list[Any] | None, error: BaseException | None) -> None:
+        """A quick step has ended."""
+        self.steps.pop(self.number, None)
+        self.host.ended(self.number, fetches, error, None)
+
     def deliver(self, message: say.Tensor) -> None:
         """Take a tensor of another task."""
-        assert self.graph is not None and self.rendezvous is not None
+        assert self.graph is not None
+        self.graph.check(message.edge, message.tensors[0])
+        if self.quick is not None:
+            self.quick.arrive(message.edge, message.tensors[0])
+            return
+        assert self.rendezvous is not None
         edge = self.graph.incoming.get(message.edge)
         if edge is None:
             return  # a peer that takes part, but sends nonsense, harms only its own step
@@ -245,6 +308,8 @@ class WorkerState:
     def __init__(self, task: str, incarnation: int, config: ConfigProto, host: Any) -> None:
         self._host = host
         self._devices = new_devices(task, incarnation, dict(config.device_count))
+        for device in self._devices:
+            device.allocator.shared = shared_slabs()
         self._own = {device.name for device in self._devices}
         self._state = Resources(self._devices)
         self._sessions: dict[Any, _Session] = {}
@@ -300,9 +365,20 @@ class WorkerState:
     def start(self, running: Running) -> None:
         """In the loop: start a step."""
         graph = running.graph = self._graphs[running.key]
-        running.rendezvous = RemoteRendezvous(self._own.__contains__, running.push)
         self._running[running.number] = running
+        try:
+            running.feeds = graph.fed(running.request.tensors)
+        except errors.OpError as error:
+            self._running.pop(running.number)
+            running.done(None, error)
+            return
         due = graph.is_due()
+        if graph.line is not None and not due and not running.request.traced:
+            running.steps = self._running
+            running.quick = BriefStep(graph.line, running.feeds, running)
+            running.quick.start()
+            return
+        running.rendezvous = RemoteRendezvous(self._own.__contains__, running.push)
         running.brief = graph.brief and not due
         if running.brief:
             self._begin(running)
@@ -345,7 +421,7 @@ class WorkerState:
         running.step = step
         if running.stopped is not None:
             step.cancel(*running.stopped)
-        step.start(graph.fed(request.tensors))
+        step.start(running.feeds)
         if running.brief:
             self._due.append(step)
 
@@ -374,6 +450,10 @@ class WorkerState:
         if running.step is not None and isinstance(error, errors.DeadlineExceededError):
             error = running.step.lateness()  # names what runs, or is waited for
         running.stopped = error, gentle
+        if running.quick is not None:
+            if not gentle:  # it waits for nothing but other tasks
+                running.quick.abort(error)
+            return
         if running.step is None:
             return
         if gentle:
@@ -384,5 +464,9 @@ class WorkerState:
     def deliver(self, number: int, message: say.Tensor) -> None:
         """Give a tensor to a step."""
         running = self._running.get(number)
-        if running is not None:
+        if running is None:
+            return
+        try:
             running.deliver(message)
+        except errors.InvalidArgumentError as error:
+            self.cancel(number, error, gentle=False)

@@ -18,6 +18,8 @@ from collections.abc import Callable
 from functools import cache, partial
 from typing import Any
 
+import numpy as np
+
 from headrace._src.compile.native.heartbeat import responder
 from headrace._src.core import errors
 from headrace._src.core.proto import ConfigProto
@@ -45,10 +47,11 @@ _RETRY = 0.2  # seconds between attempts to connect
 _PATIENCE = 5.0  # seconds for one attempt
 _LINGER = 2.0  # seconds that a task stays after its last worker has left
 
-_TO_WORKER = (
-    *(say.OpenWorkerSession, say.CloseWorkerSession, say.RegisterGraph, say.DeregisterGraph),
-    *(say.RunGraph, say.AbortStep, say.Tensor),
-)
+_OF_STEPS_TO_WORKER = frozenset({say.RunGraph, say.AbortStep, say.Tensor})
+_TO_WORKER = _OF_STEPS_TO_WORKER | {
+    *(say.OpenWorkerSession, say.CloseWorkerSession, say.RegisterGraph, say.DeregisterGraph)
+}
+_OF_STEPS_TO_MASTER = frozenset({say.Run, say.StepDone, say.StepFailed})
 
 _log = logging.getLogger("headrace")
 
@@ -126,6 +129,7 @@ class Task:
 
     def _begin(self) -> None:
         self._thread = threading.get_ident()
+        np.seterr(all="ignore")  # of this thread, which runs kernels of brief steps
         self._perform(self._master.connected(self.me, time.monotonic()))
 
     def is_in_loop(self) -> bool:
@@ -178,6 +182,10 @@ class Task:
 
     def _received(self, peer: Peer, message: Any) -> list[Any]:
         form = type(message)
+        if form in _OF_STEPS_TO_WORKER:
+            return self._worker.received(peer, message)
+        if form in _OF_STEPS_TO_MASTER:
+            return self._master.received(peer, message, time.monotonic())
         if form in _TO_WORKER or (form is say.ResetContainers and self._is_task(peer)):
             if form is say.OpenWorkerSession and peer != self.me:
                 self._masters[peer.name] = peer
@@ -314,16 +322,17 @@ class Task:
 
     def _perform(self, instructions: list[Any]) -> None:
         """Follow instructions, and what follows from them."""
-        todo = deque(instructions)
+        do, events = self._do, self._events
+        todo = instructions
         while True:
-            while todo:
-                each = todo.popleft()
-                todo.extend(self._do[type(each)](each))
-            if not self._events:
-                if not self._state.pump():
-                    break
-                continue
-            todo.extend(self._events.popleft()())
+            for each in todo:
+                todo += do[type(each)](each)  # goes on with these
+            if events:
+                todo = events.popleft()()
+            elif self._state.pump():
+                todo = []
+            else:
+                break
         self._set_alarm()
 
     def _set_alarm(self) -> None:
@@ -539,5 +548,7 @@ def _responder() -> Responder:
 
 def _post(link: Link, message: Any) -> None:
     """Send a message. If the connection has ended, the loop is about to say so."""
-    with contextlib.suppress(errors.UnavailableError):
+    try:
         link.send(Frame(*say.encode(message)))
+    except errors.UnavailableError:
+        return

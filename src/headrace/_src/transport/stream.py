@@ -122,7 +122,10 @@ class FrameStream:
             size = large_bytes(frame)
             if size and not self._admit(frame, size):
                 return not self._queue
-        return self._write(encode(frame, self._place_or_none, 0, self._large))
+        buffers = encode(frame, self._place_or_none, 0, self._large)
+        if self._released:  # a peer that uses its memory again finds it free when the frame comes
+            buffers = [*self._releases(), *buffers]
+        return self._write(buffers)
 
     def flush(self) -> bool:
         """Write what is queued, as far as the socket takes it; returns whether that was all."""
@@ -252,12 +255,21 @@ class FrameStream:
         """Tell the peer which tensors are not used any more; returns False if `flush` has to be
         called.
         """
-        done = True
-        while self._released and self.error is None:
-            count = min(len(self._released), _RELEASES)
-            head = b"".join(_NUMBER.pack(self._released.popleft()) for _ in range(count))
-            done = self._write_internal(_RELEASE, head)
-        return done
+        if not self._released or self.error is not None:
+            return True
+        return self._write(self._releases())
+
+    def _releases(self) -> list[Any]:
+        """Return the frames that tell the peer which tensors are not used any more."""
+        found: list[Any] = []
+        while self._released:
+            numbers = []
+            with contextlib.suppress(IndexError):  # another thread has taken the last one
+                while len(numbers) < _RELEASES:
+                    numbers.append(_NUMBER.pack(self._released.popleft()))
+            if numbers:
+                found += encode(Frame(_RELEASE, 0, b"".join(numbers)), None, INTERNAL)
+        return found
 
     # -- Receiving ---------------------------------------------------------------------------------
 
