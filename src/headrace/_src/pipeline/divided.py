@@ -23,11 +23,11 @@ from headrace._src.core.collector import without_collector
 from headrace._src.core.config import settings
 from headrace._src.core.errors import InternalError
 from headrace._src.core.progress import announced
-from headrace._src.graph.dataflow import Dataflow, map_parts, rebuild
+from headrace._src.graph.dataflow import Dataflow, map_parts, rebuild, rewrite
 from headrace._src.graph.partition import Edge, Partition, PartitionedProgram, Partitions
 from headrace._src.graph.verify_flow import verify_dataflow
 from headrace._src.ops.base.stages import in_stages, keeps_stages
-from headrace._src.ops.base.transfers import is_recv
+from headrace._src.ops.base.transfers import is_recv, is_transfer
 from headrace._src.partition.cut import cut
 from headrace._src.partition.shares import feeds_of
 from headrace._src.partition.verify import verify_partitions, verify_programs
@@ -53,6 +53,8 @@ def divide(step: Dataflow, options: Options, as_is: bool = False) -> Partitions:
 
 
 def _single(flow: Dataflow, device: str) -> Partitions:
+    # What is left to move are feeds and constants, which each partition has.
+    flow = rewrite(flow, lambda node: [node.inputs[0]] if is_transfer(node) else None)
     flow = _on_device(flow, device)
     return Partitions(
         (Partition(device, flow),),
