@@ -236,8 +236,8 @@ def test_partial_runs(session):
         count = v.assign_add(1.0)
     second = first * b
     session.run(v.initializer)
-    handle = session.partial_run_setup([first, second, count.op], [a, b])
-    assert session.partial_run(handle, first, {a: 2.0}) == 3
+    handle = session.partial_run_setup([first, second, count, count.op], [a, b])
+    assert session.partial_run(handle, [first, count], {a: 2.0}) == [3, 1]
     with pytest.raises(tf.errors.InvalidArgumentError, match="can't be computed"):
         session.partial_run(handle, second)
     assert session.partial_run(handle, [second, count.op], {b: 5.0}) == [15, None]
