@@ -180,7 +180,7 @@ def test_a_process_that_was_given_up_asks_and_ends(tasks):
     """
     ps, old = tasks("ps"), tasks("worker")
     connected(old, ps)
-    ps._latest[old.name] = old.incarnation + 1
+    ps._newest[old.name] = old._replace(incarnation=old.incarnation + 1)
     ps._loop.call_soon(lambda: [link.close() for link in ps._links[old.me]])
     fenced(old)
     assert ps._stopped is None
@@ -188,7 +188,7 @@ def test_a_process_that_was_given_up_asks_and_ends(tasks):
 
 def test_messages_of_an_old_process_have_no_effect(tasks):
     ps, old = tasks("ps"), tasks("worker")
-    ps._latest[old.name] = old.incarnation + 1
+    ps._newest[old.name] = old._replace(incarnation=old.incarnation + 1)
     old.report(lambda: old._connect(_connect(ps)))
     fenced(old)
     assert old.me not in ps._links and ps._master._peers.get(old.name) is None

@@ -316,7 +316,7 @@ def test_an_older_process_of_a_task_is_fenced(cluster: FakeCluster) -> None:
     master = cluster.tasks[W0].master
     cluster.kill(PS)  # even if its successor is gone as well
     (told,) = master.connected(old, 0.0)
-    assert told == do.Send(old, say.Fenced(0, f"{PS} has been replaced"))
+    assert told == do.Send(old, say.Fenced(0, f"{PS} has been started again elsewhere"))
     cluster.start(PS)
     assert cluster.open(W0, 10) != session
 

@@ -189,7 +189,7 @@ class Master:
         if known == peer:
             return []
         newest = self._newest.get(peer.name)
-        fenced = say.Fenced(0, f"{peer.name} has been replaced")
+        fenced = say.Fenced(0, f"{peer.name} has been started again elsewhere")
         if newest is not None and newest.incarnation > peer.incarnation:
             return [do.Send(peer, fenced), *self._connect_again(peer.name)]
         found: Instructions = []

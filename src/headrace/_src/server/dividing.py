@@ -15,14 +15,15 @@ from typing import Any
 
 import numpy as np
 
+from headrace._src.core import source
 from headrace._src.core.errors import InvalidArgumentError
 from headrace._src.core.proto import ConfigProto, GraphDef
-from headrace._src.core.source import Stack
 from headrace._src.core.tensor_shape import TensorShape
 from headrace._src.devices.device import Device
 from headrace._src.distributed import messages as say
 from headrace._src.distributed.cluster_spec import task_of
 from headrace._src.distributed.master import Divided
+from headrace._src.distributed.values import holds_handle
 from headrace._src.graph.dataflow import Dataflow
 from headrace._src.graph.flow_def import encode_flow
 from headrace._src.graph.graph import Graph
@@ -31,7 +32,6 @@ from headrace._src.graph.operation import Operation
 from headrace._src.graph.partition import Partitions
 from headrace._src.graph.structured import Unraisable
 from headrace._src.ops.base.transfers import is_recv, is_send
-from headrace._src.optimize.states import carries_state
 from headrace._src.partition.shares import Share, shares
 from headrace._src.pipeline import Options, divide, optimise, prepare
 from headrace._src.place.constraints import Placement, StepPlacement
@@ -42,6 +42,7 @@ from headrace._src.session.tracing import graph_placement, step_placement
 
 __all__ = ["MirroredGraph", "RemoteDevice", "shapes_of"]
 
+_NO_LINES = source.Stack([])
 _SCALAR = TensorShape([])
 _UNSHAPED = frozenset({"resource", "variant"})
 
@@ -90,7 +91,7 @@ class MirroredGraph:
         except Exception as error:
             raise InvalidArgumentError(None, None, f"the client's graph: {error}") from error
         for op in self._graph._operations[known:]:
-            op.traceback_frames = Stack([])  # the client knows the lines
+            op.traceback_frames = _NO_LINES  # the client knows the lines
             self._note_shapes(op)
 
     def _note_shapes(self, op: Operation) -> None:
@@ -157,13 +158,10 @@ class MirroredGraph:
         return self._any_may_grow or any(node.name in self._growing for node in step.nodes)
 
 
-def _carries(tensor: Any) -> bool:
-    return carries_state(tensor)
-
-
 def _looks_up(op: Operation) -> bool:
     """Return whether an operation only looks up a variable or another resource."""
-    return not op._inputs and bool(op._outputs) and all(map(_carries, op._outputs))
+    types = [t.dtype for t in op._outputs]
+    return not op._inputs and bool(types) and all(d._is_ref_dtype or holds_handle(d) for d in types)
 
 
 def _by_task(step: Partitions, as_is: bool) -> Divided:

@@ -20,7 +20,6 @@ from headrace._src.core import errors, faults
 from headrace._src.core.locks import Lock
 from headrace._src.core.proto import ConfigProto, GraphDef, RunMetadata
 from headrace._src.devices import workers
-from headrace._src.devices.batches import own
 from headrace._src.devices.device import new_devices, within
 from headrace._src.devices.rendezvous import Key, RemoteRendezvous
 from headrace._src.devices.resources import ResourceHandle, Resources
@@ -40,6 +39,7 @@ from headrace._src.pipeline import Options, compile_at, finish_partitions
 from headrace._src.runtime import PartitionedExecutable, guarded
 from headrace._src.runtime.brief import brief
 from headrace._src.runtime.brief_step import BriefStep, line_of
+from headrace._src.runtime.kernels import copy_of
 from headrace._src.runtime.served import ServedStep
 from headrace._src.server.piecewise import CLIENT
 from headrace._src.server.registration import unpack
@@ -242,7 +242,7 @@ class Running:
         if key.receiver == CLIENT:
             if error is not None:
                 raise error
-            value = None if value is DEAD else sendable(own(value))
+            value = None if value is DEAD else sendable(copy_of([value], 0))
             self.host.tell(peer, say.Piece(self.number, number, (value,)))
             return
         link = self.host.link_to(peer)

@@ -364,13 +364,10 @@ class BaseSession:
         self, plan: _Plan, values: list[Any], timeout: int, options: Any, metadata: Any
     ) -> list[Any]:
         """Run a step at the master, and collect what the workers have recorded."""
-        asked = metadata is not None and options is not None
-        results, recorded = plan.variants.run_with(
-            values,
-            timeout,
-            times=asked and options.trace_level > 0,
-            graphs=asked and options.output_partition_graphs,
-        )
+        asked = None if metadata is None else options
+        times = asked is not None and asked.trace_level > 0
+        graphs = asked is not None and asked.output_partition_graphs
+        results, recorded = plan.variants.run_with(values, timeout, times, graphs)
         if metadata is not None:
             tracing.collect(metadata, recorded, self._graph)
         return results
