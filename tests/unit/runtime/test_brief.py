@@ -98,3 +98,13 @@ def test_what_may_be_slow_is_not_brief(which):
     with on(0):
         name, slow = list(several(x))[which]
     assert not found([slow, crossing(slow)], {x: np.float32([1, 2])}), name
+
+
+@pytest.mark.parametrize("size", [10, 100_000])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_branches_count_inside_compiled_regions_too(size, compiled):
+    x = tf.placeholder(tf.float32, [size])
+    with on(0):
+        y = tf.cond(x[0] > 0.0, lambda: tf.tanh(x) * 2.0, lambda: x + 1.0) + 1.0
+    feeds = {x: np.zeros(size, np.float32)}
+    assert found([crossing(y)], feeds, compiled=compiled) == (size == 10)
