@@ -7,7 +7,6 @@ training has to go on by itself. At the end the parameters have to be those that
 computes from the log of the updates that survived.
 """
 
-import contextlib
 import os
 import random
 import re
@@ -27,7 +26,6 @@ PS, WORKERS = 2, 2
 CHIEF = "worker", 0
 _LEFT = re.compile(r"_temp_")  # drafts of single files go with the first save after a minute
 _RARE = ("save", "restore", "register")  # points that are reached once per session or checkpoint
-_IN_PS = ("cluster", "pending", *_RARE)
 
 
 @dataclass
@@ -94,7 +92,7 @@ def plan(seed, count):
         brief, delays = brief[1:] + brief[:1], delays[1:] + delays[:1]
     faults = []
     for point, kind in wanted[:count]:
-        ps = point in _IN_PS or rng.random() < 0.5
+        ps = point in _RARE or rng.random() < 0.5
         victim = ("ps", rng.randrange(PS)) if ps else ("worker", rng.randrange(WORKERS))
         times = 1 if point in _RARE else rng.randint(1, 12)
         faults.append(Fault(point, kind, victim, times, rng.random() < 0.5))
@@ -251,11 +249,11 @@ class Chaos:
             assert count <= 4 * (PS + WORKERS) and files <= 100, (task.name, count, files)
 
 
-def run(seed, count, directory, tell=None):
+def run(seed, count, directory, tell=None, **environment):
     """Run `count` faults; return the report."""
     began = time.monotonic()
     options = {"batches": 2000 + 400 * count}
-    with Cluster(directory, PS, WORKERS, options, HEADRACE_QUIET_SECONDS="0") as cluster:
+    with Cluster(directory, PS, WORKERS, options, **environment) as cluster:
         chaos = Chaos(cluster, seed)
         chaos.begin()
         for number, fault in enumerate(plan(seed, count), 1):
@@ -271,9 +269,17 @@ def run(seed, count, directory, tell=None):
 
 
 def main():
+    """Run the faults, half of them over Unix sockets with shared memory and half over TCP."""
     seed, count = int(sys.argv[1]), int(sys.argv[2])
-    with tempfile.TemporaryDirectory() as directory, contextlib.redirect_stderr(sys.stdout):
-        print(run(seed, count, directory, lambda line: print(line, flush=True)))
+
+    def tell(line):
+        print(line, flush=True)
+
+    for number, transport in ((count - count // 2, "auto"), (count // 2, "tcp")):
+        tell(f"HEADRACE_TRANSPORT={transport}")
+        with tempfile.TemporaryDirectory() as directory:
+            tell(str(run(seed, number, directory, tell, HEADRACE_TRANSPORT=transport)))
+        seed += 1
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import pytest
 
 import headrace as tf
 from headrace._src.distributed.cluster_spec import ClusterSpec
-from headrace._src.distributed.instructions import Peer
+from headrace._src.distributed.instructions import Connect, Peer
 from headrace._src.server.task import Task
 from tests.faults import process
 from tests.faults.clusters.processes import Cluster, free_ports
@@ -158,8 +158,6 @@ def connected(one, other):
 
 
 def _connect(task):
-    from headrace._src.distributed.instructions import Connect
-
     return Connect(task.name, task._addresses[task.name])
 
 
@@ -180,7 +178,7 @@ def test_a_process_that_was_given_up_asks_and_ends(tasks):
     """
     ps, old = tasks("ps"), tasks("worker")
     connected(old, ps)
-    ps._newest[old.name] = old._replace(incarnation=old.incarnation + 1)
+    ps._newest[old.name] = old.me._replace(incarnation=old.incarnation + 1)
     ps._loop.call_soon(lambda: [link.close() for link in ps._links[old.me]])
     fenced(old)
     assert ps._stopped is None
@@ -188,11 +186,38 @@ def test_a_process_that_was_given_up_asks_and_ends(tasks):
 
 def test_messages_of_an_old_process_have_no_effect(tasks):
     ps, old = tasks("ps"), tasks("worker")
-    ps._newest[old.name] = old._replace(incarnation=old.incarnation + 1)
+    ps._newest[old.name] = old.me._replace(incarnation=old.incarnation + 1)
     old.report(lambda: old._connect(_connect(ps)))
     fenced(old)
     assert old.me not in ps._links and ps._master._peers.get(old.name) is None
     assert Peer(old.name, old.incarnation) not in ps._masters.values()
+
+
+def test_a_stopped_process_that_continues_after_its_successor_came_exits(tmp_path):
+    """The successor has another port, as on another host: the stopped process still has its own."""
+    with Cluster(tmp_path, ps=1, workers=1) as cluster:
+        cluster.start_all()
+        cluster.wait_applied(3, 0.0)
+        old, name = cluster.tasks["worker", 0], "/job:worker/replica:0/task:0"
+        cluster.kill("worker", 0, signal.SIGSTOP)
+        new = Task(ClusterSpec(cluster.spec), "worker", 0, None)
+        try:
+            new.listen("127.0.0.1:0")
+            new._addresses[name] = cluster.spec["worker"][0]
+            new.start()
+            ps = "/job:ps/replica:0/task:0"
+            new.report(lambda: new._connect(Connect(ps, cluster.spec["ps"][0])))
+            until(lambda: [peer for peer in new._links if peer.name == ps])
+            time.sleep(0.1)  # the ps has it, too
+            before = len(old.of("applied"))
+            os.kill(old.pid, signal.SIGCONT)
+            cluster.wait(lambda: old.process.poll() is not None, "the end of the old process")
+            assert old.process.returncode == os.EX_TEMPFAIL, cluster.report()
+            assert "started again elsewhere" in "\n".join(old.errors)
+            assert len(old.of("applied")) <= before + 1  # the answer may have come before
+            assert cluster.tasks["ps", 0].process.poll() is None
+        finally:
+            new.stop()
 
 
 # -- The end of parameter servers ------------------------------------------------------------------

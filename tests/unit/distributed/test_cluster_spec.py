@@ -3,6 +3,8 @@
 import pytest
 
 import headrace as tf
+from headrace._src.distributed.cluster_spec import conflict
+from headrace._src.transport.connect import same_address
 
 LISTS = {"worker": ["w0:1", "w1:1"], "ps": ["p0:1"]}
 
@@ -49,3 +51,25 @@ def test_unknown_jobs_and_tasks() -> None:
         spec.num_tasks("chief")
     with pytest.raises(ValueError, match="No task with index 5 in job 'worker'"):
         spec.task_address("worker", 5)
+
+
+def test_what_two_specifications_disagree_about() -> None:
+    own = {"a": "h:1", "b": "h:2"}
+    never = lambda first, second: False  # noqa: E731
+    assert conflict(own, {"b": "h:2", "c": "h:3"}, never) is None
+    assert conflict(own, {"b": "h:9"}, never) == "b is at h:2 here, and at h:9 there"
+    assert conflict(own, {"b": "h:9"}, lambda first, second: True) is None
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "same"),
+    [
+        ("127.0.0.1:1", "127.0.0.1:2", False),
+        ("127.0.0.1:1", "127.0.0.2:1", False),
+        ("127.0.0.1:0", "127.0.0.1:2", True),
+        ("0.0.0.0:2", "10.0.0.1:2", True),
+        ("127.0.0.1:2", "127.0.0.1:2", True),
+    ],
+)
+def test_addresses_that_are_written_in_different_ways(first: str, second: str, same: bool) -> None:
+    assert same_address(first, second) == same_address(second, first) == same

@@ -233,6 +233,20 @@ def test_a_session_waits_for_the_tasks_that_its_filters_name(cluster: FakeCluste
     assert isinstance(cluster.answer(2), say.SessionOpened)
 
 
+def test_a_task_with_another_specification_is_refused(cluster: FakeCluster) -> None:
+    """Only sessions that wait for it fail."""
+    opened = cluster.open(W0)
+    cluster.kill(W1)
+    assert cluster.ask(W0, say.OpenSession(77, "p", b"")) is None
+    master = cluster.tasks[W0]
+    master.perform(master.master.refused(W1, "it is at a:1 here, and at b:1 there", 0.0))
+    cluster.deliver()
+    failed = cluster.answer(77)
+    assert isinstance(failed, say.Failed) and failed.code == errors.FAILED_PRECONDITION
+    assert "a:1" in failed.message and "b:1" in failed.message
+    assert cluster.prepare(W0, opened)
+
+
 def test_a_closed_session_is_answered_and_gone(cluster: FakeCluster) -> None:
     session, step = running(cluster)
     assert cluster.ask(W0, say.CloseSession(5, session)) == say.Done(5)

@@ -111,3 +111,13 @@ def test_steps_on_other_devices_than_cpus_are_not_brief():
     assert brief(program)
     devices = tuple(name.replace("CPU", "XLA") for name in program.devices)
     assert not brief(replace(program, devices=devices))
+
+
+@pytest.mark.parametrize("size", [10, 100_000])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_branches_count_inside_compiled_regions_too(size, compiled):
+    x = tf.placeholder(tf.float32, [size])
+    with on(0):
+        y = tf.cond(x[0] > 0.0, lambda: tf.tanh(x) * 2.0, lambda: x + 1.0) + 1.0
+    feeds = {x: np.zeros(size, np.float32)}
+    assert found([crossing(y)], feeds, compiled=compiled) == (size == 10)

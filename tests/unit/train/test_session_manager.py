@@ -100,3 +100,18 @@ def test_errors_that_are_no_missing_values_are_raised():
     manager = tf.train.SessionManager(ready_op=names)
     with pytest.raises(tf.errors.OutOfRangeError):
         manager.prepare_session("", init_op=tf.global_variables_initializer())
+
+
+def test_a_chief_that_restores_removes_the_parts_of_saves_that_died(tmp_path):
+    tf.get_variable("weight", initializer=1.0)
+    saver = tf.train.Saver(sharded=True)
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        saver.save(session, str(tmp_path / "model"), 3)
+    parts = tmp_path / f"model-4_temp_{'0' * 32}"
+    parts.mkdir()
+    (parts / "part-00000-of-00002.index").touch()
+    manager = tf.train.SessionManager()
+    session, restored = manager.recover_session("", saver, str(tmp_path))
+    session.close()
+    assert restored and not parts.exists()

@@ -52,7 +52,7 @@ class _ScaffoldedCreator(SessionCreator):
 class ChiefSessionCreator(_ScaffoldedCreator):
     """Restores the latest checkpoint of a directory, or a given one, or else initialises.
 
-    master: a server's target, or "" for a session in this process. config: a ConfigProto.
+    master: the target of a server, or "" for this process. config: a ConfigProto.
     """
 
     def __init__(
