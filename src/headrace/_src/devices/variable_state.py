@@ -53,9 +53,7 @@ class _Storage(np.ndarray):
     owner: ref[VariableState] | None = None
 
 
-def new_memory(
-    shape: tuple[int, ...], dtype: np.dtype, shared: Shared | None = None
-) -> np.ndarray:
+def new_memory(shape: tuple[int, ...], dtype: np.dtype, shared: Shared | None = None) -> np.ndarray:
     """Return an array, not initialised, that a variable can adopt; in shared memory, if there is
     enough of it.
     """

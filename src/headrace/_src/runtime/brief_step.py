@@ -157,7 +157,9 @@ class BriefStep:
             op = gather = None
             fetches = line.part.fetched(slots, self._feeds)
         except Exception as error:
-            failed = error if op is None else line.part.failure(error, op, gather, slots, self._feeds)
+            failed = (
+                error if op is None else line.part.failure(error, op, gather, slots, self._feeds)
+            )
         except BaseException as error:
             failed = error
         self._end(fetches, failed)

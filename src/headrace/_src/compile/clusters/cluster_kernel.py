@@ -67,8 +67,8 @@ _WRITABLE = methodcaller("writable")  # of a generator, too
 # Bytes of an output that only other clusters read, from which on its memory is used again: for new
 # memory the system clears each page, which takes as long as writing it.
 _LARGE = 1 << 16
-# Elements of all values of a region together, up to which one thread runs it: to wake the others and
-# to wait for them takes longer, and far longer where other processes use the cores.
+# Elements of all values of a region together, up to which one thread runs it: to wake the others
+# and to wait for them takes longer, and far longer where other processes use the cores.
 _TINY = 1 << 14
 _PLAIN = {  # the builders of groups without anchors
     "map": build_map,
