@@ -141,7 +141,11 @@ def row(case: Case, workers: int, rounds: int, peer: list[str] | None) -> Iterat
         yield from ("", "" if case.bar is None else f"{case.bar:g}", "")
     else:
         ratio = median(theirs.seconds) / median(ours.seconds)
-        yield from (f"{ratio:.1f}", f"{case.bar:g}", "met" if ratio >= (case.bar or 0) else "missed")
+        yield from (
+            f"{ratio:.1f}",
+            f"{case.bar:g}",
+            "met" if ratio >= (case.bar or 0) else "missed",
+        )
     yield f"{ours.bytes / 1e3:,.1f}"
     yield f"{ours.rss / 2**30:.2f}"
 
@@ -150,7 +154,9 @@ def _fits(case: Case) -> bool:
     """Return whether there is memory for the parameters: twice if they are filled, and 1 GB of the
     zeros, whose pages come into being when they are written.
     """
-    needed = case.megabytes * 2 if case.filled or case.kind == "dense" else min(case.megabytes, 1024)
+    needed = (
+        case.megabytes * 2 if case.filled or case.kind == "dense" else min(case.megabytes, 1024)
+    )
     with open("/proc/meminfo") as lines:
         found = next(int(each.split()[1]) for each in lines if each.startswith("MemAvailable"))
     return found >> 10 > needed + 1024

@@ -36,7 +36,7 @@ __all__ = [
 
 _HUGE_PAGE = 2**21
 _MAPPED_FROM = 2**20
-_RARELY_FULL = 2**30
+_RARELY_FULL = 2**32  # bytes: smaller tables cost less than faults of pages in steps
 _CHUNK = 2**18  # words that are copied or left out together
 # Python's default is memory that is shared with forked children, and that gets no huge pages.
 _PRIVATE = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if os.name == "posix" else {}
