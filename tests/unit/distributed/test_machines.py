@@ -23,7 +23,7 @@ def running(cluster: FakeCluster, number: int = 3) -> tuple[int, int]:
     """Begin a step on all tasks; return its session and its number."""
     session = cluster.open(W0)
     step = cluster.prepare(W0, session)
-    assert cluster.ask(W0, say.Run(number, session, step, 0, 0, ())) is None
+    assert cluster.ask(W0, say.RunStep(number, session, step, 0, 0, ())) is None
     (one,) = cluster.tasks[W0].started
     assert all(one in task.started for task in cluster.tasks.values())
     return session, one
@@ -43,7 +43,7 @@ def test_a_step_ends_when_all_parts_have_ended(cluster: FakeCluster) -> None:
         assert cluster.answer(3) is None
         cluster.tasks[name].end(step)
         cluster.deliver()
-    assert cluster.answer(3) == say.Ran(3, 0, ())
+    assert cluster.answer(3) == say.StepRan(3, 0, ())
 
 
 def test_a_graph_is_registered_once_for_each_combination_of_shapes(cluster: FakeCluster) -> None:
@@ -54,7 +54,7 @@ def test_a_graph_is_registered_once_for_each_combination_of_shapes(cluster: Fake
     before = sum(isinstance(each, do.Build) for each in cluster.tasks[PS].done)
     handle = cluster.prepare(W0, session, 9)
     for number, count in enumerate([0, 1, 0, 1], 10):
-        cluster.ask(W0, say.Run(number, session, handle, 0, 0, (1.0,) * count))
+        cluster.ask(W0, say.RunStep(number, session, handle, 0, 0, (1.0,) * count))
     after = sum(isinstance(each, do.Build) for each in cluster.tasks[PS].done)
     assert after - before == 2
 
@@ -63,7 +63,7 @@ def test_old_variants_are_deregistered(cluster: FakeCluster) -> None:
     session = cluster.open(W0)
     handle = cluster.prepare(W0, session)
     for count in range(12):
-        cluster.ask(W0, say.Run(10 + count, session, handle, 0, 0, (1.0,) * count))
+        cluster.ask(W0, say.RunStep(10 + count, session, handle, 0, 0, (1.0,) * count))
         for task in cluster.tasks.values():
             for step in list(task.started):
                 task.end(step)
@@ -112,12 +112,12 @@ def test_a_lost_task_does_not_fail_other_steps(cluster: FakeCluster) -> None:
     session = cluster.open(W0)
     cluster.divided = cluster.divided._replace(parts={W0: ({}, b"")}, feeds={W0: ()})
     step = cluster.prepare(W0, session)
-    cluster.ask(W0, say.Run(3, session, step, 0, 0, ()))
+    cluster.ask(W0, say.RunStep(3, session, step, 0, 0, ()))
     cluster.kill(W1)
     (number,) = cluster.tasks[W0].started
     cluster.tasks[W0].end(number)
     cluster.deliver()
-    assert isinstance(cluster.answer(3), say.Ran)
+    assert isinstance(cluster.answer(3), say.StepRan)
 
 
 def test_a_session_does_not_go_on_with_the_successor_of_a_task(cluster: FakeCluster) -> None:
@@ -128,7 +128,7 @@ def test_a_session_does_not_go_on_with_the_successor_of_a_task(cluster: FakeClus
     cluster.start(PS)
     cluster.connect(W0, PS)
     handle = cluster.prepare(W0, session, 8)
-    answer = cluster.ask(W0, say.Run(9, session, handle, 0, 0, ()))
+    answer = cluster.ask(W0, say.RunStep(9, session, handle, 0, 0, ()))
     assert answer.code == errors.ABORTED
     assert "make a new one" in answer.message
     cluster.answers.clear()
@@ -138,7 +138,7 @@ def test_a_session_does_not_go_on_with_the_successor_of_a_task(cluster: FakeClus
 def test_a_deadline_cancels_gently_first(cluster: FakeCluster) -> None:
     session = cluster.open(W0)
     handle = cluster.prepare(W0, session)
-    cluster.ask(W0, say.Run(3, session, handle, 500, 0, ()))
+    cluster.ask(W0, say.RunStep(3, session, handle, 500, 0, ()))
     (step,) = cluster.tasks[W0].started
     cluster.tick(0.6)
     assert all(task.cancelled[step].gentle for task in cluster.tasks.values())
@@ -154,13 +154,13 @@ def test_a_deadline_cancels_gently_first(cluster: FakeCluster) -> None:
 def test_a_step_that_ends_before_its_cancellation_succeeds(cluster: FakeCluster) -> None:
     session = cluster.open(W0)
     handle = cluster.prepare(W0, session)
-    cluster.ask(W0, say.Run(3, session, handle, 500, 0, ()))
+    cluster.ask(W0, say.RunStep(3, session, handle, 500, 0, ()))
     (step,) = cluster.tasks[W0].started
     cluster.tick(0.6)
     for name in (W0, W1, PS):
         cluster.tasks[name].end(step)
     cluster.deliver()
-    assert isinstance(cluster.answer(3), say.Ran)
+    assert isinstance(cluster.answer(3), say.StepRan)
 
 
 def test_tensors_of_an_old_process_are_dropped(cluster: FakeCluster) -> None:
@@ -169,7 +169,7 @@ def test_tensors_of_an_old_process_are_dropped(cluster: FakeCluster) -> None:
     cluster.start(W1)
     _, step = running(cluster)
     worker = cluster.tasks[PS]
-    tensor = say.Tensor(step, 0, 0, "", (1.0,))
+    tensor = say.SentTensor(step, 0, 0, "", (1.0,))
     worker.perform(worker.worker.received(old, tensor))
     assert worker.delivered == []
     worker.perform(worker.worker.received(cluster.tasks[W1].me, tensor))
@@ -179,14 +179,14 @@ def test_tensors_of_an_old_process_are_dropped(cluster: FakeCluster) -> None:
 def test_tensors_may_come_before_their_step(cluster: FakeCluster) -> None:
     session = cluster.open(W0)
     handle = cluster.prepare(W0, session)
-    cluster.tasks[W0].receive(CLIENT, say.Run(3, session, handle, 0, 0, ()))
+    cluster.tasks[W0].receive(CLIENT, say.RunStep(3, session, handle, 0, 0, ()))
     cluster.deliver()
     (step,) = cluster.tasks[W0].started
     worker, sender = cluster.tasks[PS], cluster.tasks[W0].me
-    early = say.Tensor(step + 1, 0, 0, "", (2.0,))
+    early = say.SentTensor(step + 1, 0, 0, "", (2.0,))
     worker.perform(worker.worker.received(sender, early))
     assert worker.delivered == []
-    cluster.ask(W0, say.Run(4, session, handle, 0, 0, ()))
+    cluster.ask(W0, say.RunStep(4, session, handle, 0, 0, ()))
     assert worker.delivered == [(step + 1, early)]
 
 
@@ -209,7 +209,7 @@ def test_a_first_step_waits_for_aborted_steps_of_others(cluster: FakeCluster) ->
     cluster.deliver()
     session = cluster.open(W1, 30)
     handle = cluster.prepare(W1, session, 31)
-    cluster.ask(W1, say.Run(32, session, handle, 0, 0, ()))
+    cluster.ask(W1, say.RunStep(32, session, handle, 0, 0, ()))
     assert all(list(task.started) == [step] for task in cluster.tasks.values())
     for task in cluster.tasks.values():
         task.end(step, error=task.cancelled[step].error)
@@ -254,7 +254,7 @@ def test_a_closed_session_is_answered_and_gone(cluster: FakeCluster) -> None:
         task.end(step, error=task.cancelled[step].error)
     cluster.deliver()
     assert cluster.answer(3).code == errors.CANCELLED
-    assert cluster.ask(W0, say.Run(6, session, 1, 0, 0, ())).code == errors.ABORTED
+    assert cluster.ask(W0, say.RunStep(6, session, 1, 0, 0, ())).code == errors.ABORTED
 
 
 def test_containers_are_reset_on_every_task(cluster: FakeCluster) -> None:
@@ -268,7 +268,7 @@ def test_a_graph_that_cannot_be_built_fails_its_runs(cluster: FakeCluster) -> No
     cluster.builds_at_once = False
     session = cluster.open(W0)
     handle = cluster.prepare(W0, session)
-    cluster.ask(W0, say.Run(3, session, handle, 0, 0, ()))
+    cluster.ask(W0, say.RunStep(3, session, handle, 0, 0, ()))
     bad = cluster.tasks[PS]
     bad.perform(bad.worker.built(bad.builds[0].graph, errors.InvalidArgumentError(None, None, "x")))
     cluster.deliver()
@@ -280,7 +280,7 @@ def waiting_for_builds(cluster: FakeCluster) -> int:
     cluster.builds_at_once = False
     session = cluster.open(W0)
     handle = cluster.prepare(W0, session)
-    assert cluster.ask(W0, say.Run(3, session, handle, 0, 0, ())) is None
+    assert cluster.ask(W0, say.RunStep(3, session, handle, 0, 0, ())) is None
     return session
 
 
@@ -422,7 +422,7 @@ def test_steps_with_a_task_that_was_lost_are_refused_even_if_it_is_back(
     worker = cluster.tasks[PS]
     worker.perform(worker.worker.lost(cluster.tasks[W1].me))  # tensors may be lost with it
     handle = next(iter(cluster.tasks[W0].master._sessions[session].steps))
-    cluster.ask(W0, say.Run(9, session, handle, 0, 0, ()))
+    cluster.ask(W0, say.RunStep(9, session, handle, 0, 0, ()))
     assert not worker.started
     for name in (W0, W1):
         task = cluster.tasks[name]
@@ -466,7 +466,7 @@ def test_tensors_of_steps_that_never_start_are_dropped(cluster: FakeCluster) -> 
     session = cluster.open(W0)
     worker, master = cluster.tasks[PS], cluster.tasks[W0].me
     number = next(say.step_ids(master.incarnation))
-    tensor = say.Tensor(number, 0, 0, "", (1.0,))
+    tensor = say.SentTensor(number, 0, 0, "", (1.0,))
     worker.perform(worker.worker.received(cluster.tasks[W1].me, tensor))
     assert worker.worker.held()["early tensors"] == 1
     cluster.ask(W0, say.CloseSession(5, session))

@@ -18,9 +18,9 @@ MESSAGES = [
     say.ExtendGraph(1, 2, 1, b"graph"),
     say.Prepare(1, 2, ["a:0"], ["b"], ["c:0"], 0),
     say.Prepared(1, 7),
-    say.Run(1, 2, 3, 100, 1, (ONE, None)),
-    say.PartialRun(1, 2, 3, "run", ["a:0"], ["b:0"], [], (ONE,)),
-    say.Ran(1, 0, (ONE,)),
+    say.RunStep(1, 2, 3, 100, 1, (ONE, None)),
+    say.AdvanceRun(1, 2, 3, "run", ["a:0"], ["b:0"], [], (ONE,)),
+    say.StepRan(1, 0, (ONE,)),
     say.CancelRun(0, 2, 3),
     say.CloseSession(1, 2),
     say.ResetContainers(1, ["c"], []),
@@ -33,8 +33,8 @@ MESSAGES = [
     say.StepDone(1, 0, ()),
     say.StepFailed(1, 3, "no"),
     say.AbortStep(1, 1, "stop", 1),
-    say.Tensor(1, 2, 3, "loop;0", (None,)),
-    say.Piece(1, 2, (ONE,)),
+    say.SentTensor(1, 2, 3, "loop;0", (None,)),
+    say.FetchedPiece(1, 2, (ONE,)),
     say.Spec(0, ["/job:ps/replica:0/task:0"], ["127.0.0.1:1"]),
 ]
 
@@ -58,8 +58,8 @@ BAD = [
     (say._KIND[say.Prepare], b"[1, [2], [], [], 0]"),
     (say._KIND[say.Prepare], b"[true, [], [], [], 0]"),
     (say._KIND[say.RegisterGraph], b'[1, 2, {"a": "b"}, {}]'),
-    (say._KIND[say.Run], b"short"),
-    (say._KIND[say.Tensor], b"\xff" * 9),
+    (say._KIND[say.RunStep], b"short"),
+    (say._KIND[say.SentTensor], b"\xff" * 9),
     (say._KIND[say.OpenSession], b'["p"]'),
 ]
 

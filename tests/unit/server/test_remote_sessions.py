@@ -319,7 +319,7 @@ def test_what_only_one_process_can_do_is_refused(cluster, session, tmp_path):
     tf.Variable(1.0)
     session.run(tf.global_variables_initializer())
     saver = tf.train.Saver(exact_resume=True)
-    with pytest.raises(tf.errors.UnimplementedError, match="exact_resume"):
+    with pytest.raises(tf.errors.FailedPreconditionError, match="exact_resume"):
         saver.save(session, str(tmp_path / "model"))
     config = tf.ConfigProto(graph_options=tf.GraphOptions(build_cost_model=1))
     with pytest.raises(tf.errors.UnimplementedError, match="build_cost_model"):

@@ -34,7 +34,7 @@ from headrace._src.transport.handshake import Hello, Service
 from headrace._src.transport.keys import configured_key
 from headrace._src.transport.probe import Probe
 
-__all__ = ["Master", "RemoteStep", "process_name"]
+__all__ = ["MasterClient", "RemoteStep", "process_name"]
 
 SCHEME = "grpc://"
 _GRACE = 2.0  # seconds that an interrupted step has to end
@@ -49,7 +49,7 @@ def process_name() -> str:
     return _process
 
 
-class Master:
+class MasterClient:
     """A session at the master that a target names."""
 
     def __init__(self, target: str, config: Any, whole: bool = True) -> None:
@@ -152,7 +152,7 @@ class Master:
         """Run a prepared step and return Ran."""
         number = next(self._numbers)
         return self._ask_to_run(
-            say.Run(number, self._session, step, timeout, traced, tuple(values)), graph
+            say.RunStep(number, self._session, step, timeout, traced, tuple(values)), graph
         )
 
     def _ask_to_run(self, request: Any, graph: Graph) -> Any:
@@ -176,7 +176,7 @@ class Master:
     ) -> list[Any]:
         """Feed values of a partial run, run targets, and return the values of fetches."""
         fed = [sendable(v) if holds_handle(t.dtype) else v for t, v in values.items()]
-        request = say.PartialRun(
+        request = say.AdvanceRun(
             next(self._numbers),
             self._session,
             step.number,
@@ -249,7 +249,7 @@ class RemoteStep:
 
     watch = None
 
-    def __init__(self, master: Master, graph: Graph, number: int) -> None:
+    def __init__(self, master: MasterClient, graph: Graph, number: int) -> None:
         self.master = master
         self.graph = graph
         self.number = number
@@ -297,7 +297,7 @@ class RemoteStep:
 class RemoteHandle(TensorHandle):
     """A tensor that a session keeps on a task."""
 
-    def __init__(self, master: Master, graph: Graph, handle: str, dtype: Any) -> None:
+    def __init__(self, master: MasterClient, graph: Graph, handle: str, dtype: Any) -> None:
         self._master = master
         self._graph = graph
         self._handle = handle

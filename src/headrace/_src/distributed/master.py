@@ -98,7 +98,7 @@ class _Graph:
     session: _Session
     divided: Divided | None = None
     missing: set[str] = field(default_factory=set)
-    waiting: list[tuple[Peer, say.Run, _Partial | None]] = field(default_factory=list)
+    waiting: list[tuple[Peer, say.RunStep, _Partial | None]] = field(default_factory=list)
     running: int = 0
     evicted: bool = False
 
@@ -115,7 +115,7 @@ class _Partial:
     """
 
     client: Peer
-    requests: list[say.PartialRun] = field(default_factory=list)
+    requests: list[say.AdvanceRun] = field(default_factory=list)
     feeds: list[tuple[str, Any]] = field(default_factory=list)
     run: _Run | None = None
     values: dict[str, Any] = field(default_factory=dict)
@@ -131,7 +131,7 @@ class _Run:
 
     number: int
     client: Peer
-    request: say.Run
+    request: say.RunStep
     graph: _Graph
     left: set[str]
     deadline: float | None
@@ -460,7 +460,7 @@ class Master:
         session.steps[number] = _Step(number, message)
         return [do.Send(peer, say.Prepared(message.number, number))]
 
-    def _run(self, peer: Peer, message: say.Run) -> Instructions:
+    def _run(self, peer: Peer, message: say.RunStep) -> Instructions:
         session = self._mine(peer, message.session)
         step = session and session.steps.get(message.step)
         if session is None or step is None:
@@ -481,7 +481,7 @@ class Master:
         step: _Step,
         shapes: Any,
         peer: Peer,
-        message: say.Run,
+        message: say.RunStep,
         partial: _Partial | None = None,
     ) -> Instructions:
         found: Instructions = []
@@ -531,7 +531,7 @@ class Master:
         return [each for waiter in waiting for each in self._start(graph, *waiter)]
 
     def _start(
-        self, graph: _Graph, peer: Peer, request: say.Run, partial: _Partial | None = None
+        self, graph: _Graph, peer: Peer, request: say.RunStep, partial: _Partial | None = None
     ) -> Instructions:
         """Send the parts of a step to the workers that take part."""
         divided, session = graph.divided, graph.session
@@ -572,7 +572,7 @@ class Master:
 
     # -- Partial runs ------------------------------------------------------------------------------
 
-    def _continue(self, peer: Peer, message: say.PartialRun) -> Instructions:
+    def _continue(self, peer: Peer, message: say.AdvanceRun) -> Instructions:
         session = self._mine(peer, message.session)
         step = session and session.steps.get(message.step)
         if session is None or step is None:
@@ -598,9 +598,9 @@ class Master:
         step: _Step,
         partial: _Partial,
         peer: Peer,
-        message: say.PartialRun,
+        message: say.AdvanceRun,
     ) -> Instructions:
-        request = say.Run(message.number, session.number, step.number, 0, 0, ())
+        request = say.RunStep(message.number, session.number, step.number, 0, 0, ())
         graph = step.variants.get(_PIECEWISE)
         if graph is None:
             return self._new_graph(session, step, _PIECEWISE, peer, request, partial)
@@ -614,13 +614,13 @@ class Master:
         divided, tasks = run.graph.divided, run.graph.session.tasks
         assert divided is not None
         return [
-            do.Send(tasks[task], say.Tensor(run.number, edge, 0, "", (tensor,)))  # type: ignore[arg-type]
+            do.Send(tasks[task], say.SentTensor(run.number, edge, 0, "", (tensor,)))  # type: ignore[arg-type]
             for name, tensor in feeds
             for task, edge in divided.pieces.get(name, ())
             if task in run.left
         ]
 
-    def _piece(self, peer: Peer, message: say.Piece) -> Instructions:
+    def _piece(self, peer: Peer, message: say.FetchedPiece) -> Instructions:
         run = self._runs.get(message.number)
         if run is None or run.partial is None or self._is_old(run, peer):
             return []
@@ -640,7 +640,7 @@ class Master:
                 continue
             partial.requests.remove(request)
             tensors = [partial.values.pop(name, None) for name in wanted]
-            answer = say.Ran(request.number, 0, tuple(tensors[: len(request.fetches)]))
+            answer = say.StepRan(request.number, 0, tuple(tensors[: len(request.fetches)]))
             found.append(do.Send(partial.client, answer))
         if partial.over and not partial.values:
             for name in [n for n, each in session.partials.items() if each is partial]:
@@ -746,7 +746,7 @@ class Master:
         else:
             assert run.graph.divided is not None
             fetches = tuple([run.results[task][i] for task, i in run.graph.divided.sources])
-            answer = say.Ran(number, len(run.stats), (*fetches, *run.stats))
+            answer = say.StepRan(number, len(run.stats), (*fetches, *run.stats))
         return [do.Send(run.client, answer)]
 
     def _cancel(self, peer: Peer, message: say.CancelRun) -> Instructions:
@@ -858,9 +858,9 @@ _HANDLERS: dict[type[Any], Any] = {
     say.CloseSession: Master._close,
     say.ExtendGraph: Master._extend,
     say.Prepare: Master._prepare,
-    say.Run: Master._run,
-    say.PartialRun: Master._continue,
-    say.Piece: Master._piece,
+    say.RunStep: Master._run,
+    say.AdvanceRun: Master._continue,
+    say.FetchedPiece: Master._piece,
     say.CancelRun: Master._cancel,
     say.ResetContainers: Master._reset,
     say.StepDone: Master._step_done,

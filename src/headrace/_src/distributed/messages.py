@@ -37,20 +37,20 @@ __all__ = [
     "Notice",
     "OpenSession",
     "OpenWorkerSession",
-    "PartialRun",
-    "Piece",
+    "AdvanceRun",
+    "FetchedPiece",
     "Prepare",
     "Prepared",
-    "Ran",
+    "StepRan",
     "RegisterGraph",
     "ResetContainers",
-    "Run",
+    "RunStep",
     "RunGraph",
     "SessionOpened",
     "Spec",
     "StepDone",
     "StepFailed",
-    "Tensor",
+    "SentTensor",
     "WorkerSessionOpened",
     "decode",
     "encode",
@@ -142,7 +142,7 @@ class ExtendGraph(NamedTuple):
 
 class Prepare(NamedTuple):
     """Make a step of fetches, targets and feeds, all by name. `mixed`: its contractions compute in
-    bfloat16. `piecewise`: it is for PartialRun, not for Run. The answer is Prepared.
+    bfloat16. `piecewise`: it is for AdvanceRun, not for RunStep. The answer is Prepared.
     """
 
     number: int
@@ -155,13 +155,13 @@ class Prepare(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """`step`: the handle of the step in Run."""
+    """`step`: the handle of the step in RunStep."""
 
     number: int
     step: int
 
 
-class Run(NamedTuple):
+class RunStep(NamedTuple):
     """Run a prepared step with the values of its feeds. `timeout`: in milliseconds; 0: none.
     `traced`: what the answer is to tell about the run: TIMES, GRAPHS or both.
     """
@@ -174,10 +174,10 @@ class Run(NamedTuple):
     tensors: Tensors
 
 
-class PartialRun(NamedTuple):
+class AdvanceRun(NamedTuple):
     """Continue a partial run of a piecewise step, or begin it: feed these tensors and return those,
     once the targets have run. `run`: the client's name of the partial run. A fetch that is dead is
-    None in the answer, Ran.
+    None in the answer, StepRan.
     """
 
     number: int
@@ -190,7 +190,7 @@ class PartialRun(NamedTuple):
     tensors: Tensors
 
 
-class Ran(NamedTuple):
+class StepRan(NamedTuple):
     """The fetches of a step. `traced`: so many tensors at the end are RunMetadata of workers."""
 
     number: int
@@ -303,7 +303,7 @@ class StepFailed(NamedTuple):
     details: str = ""
 
 
-class Piece(NamedTuple):
+class FetchedPiece(NamedTuple):
     """A tensor of a piecewise step that the client fetches, or the end of a target. `edge`: its
     number in the registration.
     """
@@ -327,7 +327,7 @@ class AbortStep(NamedTuple):
 # -- Between workers -------------------------------------------------------------------------------
 
 
-class Tensor(NamedTuple):
+class SentTensor(NamedTuple):
     """A tensor of a step that travels to another task. `edge`: its number in the registration.
     `place`: the frame and iteration, if the edge is in a loop. The tensor None is a dead one.
     """
@@ -341,17 +341,19 @@ class Tensor(NamedTuple):
 
 _KINDS: list[type[Any]] = [
     *(Goodbye, Done, Failed, Fenced, Notice, OpenSession, SessionOpened, ExtendGraph, Prepare),
-    *(Prepared, Run, PartialRun, Ran, CancelRun, CloseSession, ResetContainers, OpenWorkerSession),
+    *(Prepared, RunStep, AdvanceRun, StepRan, CancelRun, CloseSession, ResetContainers),
+    OpenWorkerSession,
     *(WorkerSessionOpened, CloseWorkerSession, RegisterGraph, DeregisterGraph, RunGraph, StepDone),
-    *(StepFailed, AbortStep, Tensor, Piece, Spec),
+    *(StepFailed, AbortStep, SentTensor, FetchedPiece, Spec),
 ]
 _KIND = {message: kind for kind, message in enumerate(_KINDS, 1)}
+_EDGE = Struct("<II")  # before the frame's name
 _FIXED = {
-    Run: Struct("<QQIB"),
-    Ran: Struct("<B"),
+    RunStep: Struct("<QQIB"),
+    StepRan: Struct("<B"),
     RunGraph: Struct("<QQBq"),
     StepDone: Struct("<B"),
-    Tensor: Struct("<II"),
+    SentTensor: _EDGE,
 }
 _HINTS = {message: get_type_hints(message) for message in _KINDS}
 _BYTES = {m: [n for n, t in _HINTS[m].items() if t is bytes] for m in _KINDS}
@@ -370,7 +372,7 @@ def encode(message: Any) -> tuple[int, int, bytes, Tensors]:
     """Return the kind, number, head and tensors of a message's frame."""
     form = type(message)
     fixed = _FIXED.get(form)
-    if form is Tensor:
+    if form is SentTensor:
         head = fixed.pack(message.edge, message.iteration) + message.frame.encode()  # type: ignore[union-attr]
         return _KIND[form], message.number, head, message.tensors
     if fixed is not None:
@@ -388,8 +390,9 @@ def decode(kind: int, number: int, head: bytes, tensors: Tensors) -> Any:
     form = _KINDS[kind - 1]
     fixed = _FIXED.get(form)
     try:
-        if form is Tensor:
-            return Tensor(number, *fixed.unpack_from(head), head[fixed.size :].decode(), tensors)  # type: ignore[union-attr]
+        if form is SentTensor:
+            edge, iteration = fixed.unpack_from(head)  # type: ignore[union-attr]
+            return SentTensor(number, edge, iteration, head[_EDGE.size :].decode(), tensors)
         if fixed is not None:
             return form(number, *fixed.unpack(head), tensors)
         return _from_json(form, number, json.loads(head), tensors)

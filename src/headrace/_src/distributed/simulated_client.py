@@ -170,7 +170,7 @@ class Client:
         timeout = random.choice((50, 500, 2000)) if blocks or random.random() < 0.1 else 0
         run = self.world.runs[token] = Run(self, token, plan, dict(self.tasks))
         shape = random.choice((0, 0, random.randint(1, 9)))
-        number = self._ask(say.Run, self.session, step, timeout, 0, (token, shape))
+        number = self._ask(say.RunStep, self.session, step, timeout, 0, (token, shape))
         self.runs[number] = run
         if random.random() < 0.1 and not self.world.calm:
             cancel = lambda: self.do(lambda: self._cancel(number))  # noqa: E731

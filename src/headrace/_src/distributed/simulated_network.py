@@ -9,10 +9,10 @@ from typing import Any
 
 from headrace._src.distributed.instructions import Peer
 
-__all__ = ["Connection"]
+__all__ = ["SimulatedConnection"]
 
 
-class Connection:
+class SimulatedConnection:
     """A connection between two parties. arrivals: when the last message arrives at each end."""
 
     def __init__(self, world: Any, one: Any, two: Any) -> None:

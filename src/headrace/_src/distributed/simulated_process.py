@@ -14,8 +14,8 @@ from headrace._src.distributed import instructions as do
 from headrace._src.distributed import messages as say
 from headrace._src.distributed.instructions import Peer
 from headrace._src.distributed.master import Divided, Master
-from headrace._src.distributed.simulated_network import Connection
-from headrace._src.distributed.simulated_step import SimulatedStep, script_of
+from headrace._src.distributed.simulated_network import SimulatedConnection
+from headrace._src.distributed.simulated_step import StepModel, script_of
 from headrace._src.distributed.worker import Worker
 
 __all__ = ["TASKS", "Process", "Stale"]
@@ -24,7 +24,7 @@ TASKS = tuple(f"/job:{job}/replica:0/task:{i}" for job, i in [("w", 0), ("w", 1)
 _PATIENCE = 5.0  # of a build for its connections; see server.task
 _TO_WORKER = (
     *(say.OpenWorkerSession, say.CloseWorkerSession, say.RegisterGraph, say.DeregisterGraph),
-    *(say.RunGraph, say.AbortStep, say.Tensor),
+    *(say.RunGraph, say.AbortStep, say.SentTensor),
 )
 
 
@@ -43,7 +43,7 @@ class Process:
         self.worker = Worker(name, incarnation)
         addresses = dict.fromkeys(TASKS, "host:1")
         self.master = Master(name, incarnation, addresses, lambda t: t[1], lambda: 0)
-        self.links: dict[Peer, list[Connection]] = {}
+        self.links: dict[Peer, list[SimulatedConnection]] = {}
         self.connecting: set[str] = set()
         self.alive, self.paused = True, False
         self.woke = 0.0
@@ -51,7 +51,7 @@ class Process:
         self.alarm: float | None = None
         self.states: set[Any] = set()  # of open sessions
         self.graphs: dict[Any, say.RegisterGraph] = {}  # executables
-        self.steps: dict[int, SimulatedStep] = {}
+        self.steps: dict[int, StepModel] = {}
         self.begun: set[Any] = set()  # sessions that have run a step
         self.perform(self.master.connected(self.me, world.now))
 
@@ -81,7 +81,7 @@ class Process:
         for link in self.world.connections_of(self):
             other = link.other(self)
 
-            def give_up(link: Connection = link, other: Any = other) -> None:
+            def give_up(link: SimulatedConnection = link, other: Any = other) -> None:
                 if self.paused and self.woke < stopped and other.holds(link):
                     other._drop(link)
 
@@ -104,17 +104,19 @@ class Process:
         for links in [self.links[peer] for peer in self.links if peer.name in TASKS]:
             for number in self.world.likely_steps():
                 for edge in range(2):
-                    links[0].send(self, Stale(say.Tensor(number, edge, 0, "", ("stale", self.me))))
+                    links[0].send(
+                        self, Stale(say.SentTensor(number, edge, 0, "", ("stale", self.me)))
+                    )
                 links[0].send(self, Stale(say.StepDone(number, 0, ("stale",))))
             for number in self.world.likely_requests():
                 links[0].send(self, Stale(say.Done(number)))
 
     # -- The driver --------------------------------------------------------------------------------
 
-    def holds(self, link: Connection) -> bool:
+    def holds(self, link: SimulatedConnection) -> bool:
         return any(link in links for links in self.links.values())
 
-    def linked(self, link: Connection) -> None:
+    def linked(self, link: SimulatedConnection) -> None:
         """There is a new connection."""
         peer = link.peer_of(self)
         older = [p for p in self.links if p.name == peer.name and p.incarnation < peer.incarnation]
@@ -127,11 +129,11 @@ class Process:
         if peer.name in TASKS:
             self.perform(self.master.connected(peer, self.world.now))
 
-    def _drop(self, link: Connection) -> None:
+    def _drop(self, link: SimulatedConnection) -> None:
         link.close(self)
         self.unlinked(link)
 
-    def unlinked(self, link: Connection) -> None:
+    def unlinked(self, link: SimulatedConnection) -> None:
         """A connection has ended: the process at its other end is lost, with all others to it."""
         peer = link.peer_of(self)
         if not self.holds(link):
@@ -143,7 +145,7 @@ class Process:
         self.perform(self.worker.lost(peer))
         self.perform(self.master.lost(peer, self.world.now))
 
-    def frame(self, link: Connection, peer: Peer, message: Any) -> None:
+    def frame(self, link: SimulatedConnection, peer: Peer, message: Any) -> None:
         if not self.holds(link):
             return
         if isinstance(message, Stale):
@@ -253,7 +255,7 @@ class Process:
         self.graphs.pop(each.graph, None)
 
     def _start(self, each: do.Start) -> None:
-        step = SimulatedStep(self, each, self.graphs[each.graph])
+        step = StepModel(self, each, self.graphs[each.graph])
         session = each.graph[0]
         if each.step in self.steps:
             self.world.violated(f"{self.me} starts step {each.step} twice")
@@ -267,7 +269,7 @@ class Process:
         self.steps[each.step] = step
         step.go_on()
 
-    def ended(self, step: SimulatedStep, fetches: Any, error: BaseException | None) -> None:
+    def ended(self, step: StepModel, fetches: Any, error: BaseException | None) -> None:
         """Nothing of a step runs any more."""
         del self.steps[step.number]
         self.perform(self.worker.ended(step.number, fetches, error))

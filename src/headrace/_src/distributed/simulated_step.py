@@ -13,7 +13,7 @@ from headrace._src.distributed import instructions as do
 from headrace._src.distributed import messages as say
 from headrace._src.distributed.instructions import Peer
 
-__all__ = ["SimulatedStep", "script_of"]
+__all__ = ["StepModel", "script_of"]
 
 
 def script_of(plan: list[str], task: str) -> list[list[Any]]:
@@ -30,7 +30,7 @@ def script_of(plan: list[str], task: str) -> list[list[Any]]:
     return found
 
 
-class SimulatedStep:
+class StepModel:
     """A step in a process. stopped: the error that it was cancelled with; gentle: see AbortStep."""
 
     def __init__(self, process: Any, start: do.Start, registered: say.RegisterGraph) -> None:
@@ -60,7 +60,7 @@ class SimulatedStep:
         if self.waits:
             self.go_on()
 
-    def deliver(self, message: say.Tensor) -> None:
+    def deliver(self, message: say.SentTensor) -> None:
         """Take a tensor, and check where it comes from."""
         if (
             message.tensors[0] == "stale"
@@ -95,7 +95,7 @@ class SimulatedStep:
                 self._end(errors.UnavailableError(None, None, f"{other} is gone"))
                 return
             tensors = self.run.token, self.process.me
-            links[0].send(self.process, say.Tensor(self.number, edge, 0, "", tensors))
+            links[0].send(self.process, say.SentTensor(self.number, edge, 0, "", tensors))
         elif what == "update":
             if self.world.random.random() < 0.03:
                 self._end(errors.OutOfRangeError(None, None, "the queue is empty"))

@@ -24,9 +24,9 @@ from headrace._src.distributed import instructions as do
 from headrace._src.distributed import messages as say
 from headrace._src.distributed.instructions import Peer
 from headrace._src.distributed.simulated_client import Client, Run
-from headrace._src.distributed.simulated_network import Connection
+from headrace._src.distributed.simulated_network import SimulatedConnection
 from headrace._src.distributed.simulated_process import TASKS, Process
-from headrace._src.distributed.simulated_step import SimulatedStep
+from headrace._src.distributed.simulated_step import StepModel
 
 __all__ = ["Violation", "World", "main", "simulate"]
 
@@ -35,7 +35,7 @@ _END = 120.0  # virtual seconds after which everything must be quiet
 _BOUND = 5.0  # within which the steps of a failed run end everywhere
 _TRAPS = (
     *(say.OpenWorkerSession, say.WorkerSessionOpened, say.RegisterGraph, say.Done, say.RunGraph),
-    *(say.Tensor, say.Tensor, say.Tensor, say.StepDone, say.StepFailed, say.AbortStep),
+    *(say.SentTensor, say.SentTensor, say.SentTensor, say.StepDone, say.StepFailed, say.AbortStep),
 )
 
 
@@ -59,7 +59,7 @@ class World:
         self.now = 0.0
         self.calm = False
         self.log: list[tuple[float, Any, str, Any]] = []
-        self.connections: list[Connection] = []
+        self.connections: list[SimulatedConnection] = []
         self.current: dict[str, Process] = {}  # the newest process of each task that is up
         self.processes: list[Process] = []
         self.runs: dict[int, Run] = {}
@@ -68,7 +68,7 @@ class World:
         self.takes_part: set[tuple[int, Peer]] = set()  # steps and the processes that run them
         self.asked: set[tuple[Peer, Peer, int]] = set()  # requests by sender and receiver
         self.trouble: set[Peer] = set()  # processes that something has happened to
-        self.traps: list[tuple[type[Any], Callable[[Connection, Any], None]]] = []
+        self.traps: list[tuple[type[Any], Callable[[SimulatedConnection, Any], None]]] = []
         self._queue: list[Any] = []
         self._serial = 0
         self._slow = self.random.choice((0.001, 0.01, 0.1))
@@ -118,9 +118,9 @@ class World:
             made.perform([do.Connect(task, "host:1") for task in TASKS if task != name])
         return made
 
-    def connect(self, source: Any, target: Process) -> Connection:
+    def connect(self, source: Any, target: Process) -> SimulatedConnection:
         """Connect two parties; the one that was asked knows first."""
-        made = Connection(self, source, target)
+        made = SimulatedConnection(self, source, target)
         first = self.now + self.delay()
         made.arrivals = [first + self.delay(), first]
         for end, when in zip(made.ends, made.arrivals, strict=True):
@@ -128,7 +128,7 @@ class World:
             self.at(when, end.me, "is linked to", made.peer_of(end), link)
         return made
 
-    def connections_of(self, party: Any) -> list[Connection]:
+    def connections_of(self, party: Any) -> list[SimulatedConnection]:
         """Return the connections of a process, and those that are being made."""
         return [each for each in self.connections if party in each.ends and not each.is_cut]
 
@@ -153,7 +153,7 @@ class World:
         faults = [self._cut_one, self._cut_one, lambda _, sender: self._crash(sender)]
         self.traps.append((self.random.choice(_TRAPS), self.random.choice(faults)))
 
-    def spring(self, link: Connection, sender: Any, message: Any) -> None:
+    def spring(self, link: SimulatedConnection, sender: Any, message: Any) -> None:
         """Let the fault of a trap happen, if there is one for a message."""
         found = [trap for trap in self.traps if isinstance(message, trap[0])]
         if found and isinstance(sender, Process) and not self.calm:
@@ -208,7 +208,7 @@ class World:
         if live:
             self._cut_one(self.random.choice(live))
 
-    def _cut_one(self, link: Connection, sender: Any = None) -> None:
+    def _cut_one(self, link: SimulatedConnection, sender: Any = None) -> None:
         if not link.is_cut:
             for end in link.ends:
                 self.trouble.add(end.me)
@@ -223,7 +223,7 @@ class World:
 
     # -- Invariants --------------------------------------------------------------------------------
 
-    def applied(self, process: Process, step: SimulatedStep) -> None:
+    def applied(self, process: Process, step: StepModel) -> None:
         """A step has applied its update."""
         step.run.applied.append(process.me)
         if step.run.applied.count(process.me) > 1 or process.me not in step.run.expected:

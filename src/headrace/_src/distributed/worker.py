@@ -76,7 +76,7 @@ class Worker:
         self.me = Peer(name, incarnation)
         self._sessions: dict[Key, _Session] = {}
         self._steps: dict[int, _Step] = {}
-        self._early: OrderedDict[int, list[tuple[Peer, say.Tensor]]] = OrderedDict()
+        self._early: OrderedDict[int, list[tuple[Peer, say.SentTensor]]] = OrderedDict()
         self._early_count = 0
         self._spilt: set[int] = set()  # steps that lost tensors because too many came early
         self._ended: OrderedDict[int, None] = OrderedDict()
@@ -323,7 +323,7 @@ class Worker:
         steps = [s for s in self._steps.values() if s.session == session.key]
         return [each for step in steps for each in self._cancel(step, error, gentle)]
 
-    def _tensor(self, peer: Peer, message: say.Tensor) -> Instructions:
+    def _tensor(self, peer: Peer, message: say.SentTensor) -> Instructions:
         if message.number in self._steps:
             return self._deliver(peer, message)
         if message.number in self._ended or not self._may_come(message.number):
@@ -346,7 +346,7 @@ class Worker:
             self._early_count -= len(self._early.pop(number))
         self._spilt = {number for number in self._spilt if self._may_come(number)}
 
-    def _deliver(self, peer: Peer, message: say.Tensor) -> Instructions:
+    def _deliver(self, peer: Peer, message: say.SentTensor) -> Instructions:
         """Pass a tensor on if its sender takes part in the step, and is the process that the master
         means; or if it is the master, which feeds the step piece by piece.
         """
@@ -389,6 +389,6 @@ _HANDLERS: dict[type[Any], Any] = {
     say.DeregisterGraph: Worker._deregister,
     say.RunGraph: Worker._run,
     say.AbortStep: Worker._abort,
-    say.Tensor: Worker._tensor,
+    say.SentTensor: Worker._tensor,
     say.ResetContainers: Worker._reset,
 }

@@ -191,7 +191,7 @@ class _Graph:
         if found is None:
             return None
         number, peer = found
-        return peer, Frame(*say.encode(say.Tensor(0, number, 0, "", ())))
+        return peer, Frame(*say.encode(say.SentTensor(0, number, 0, "", ())))
 
     def is_due(self) -> bool:
         """Count a run; return whether the graph is to be compiled before it."""
@@ -243,14 +243,14 @@ class Running:
             if error is not None:
                 raise error
             value = None if value is DEAD else sendable(copy_of([value], 0))
-            self.host.tell(peer, say.Piece(self.number, number, (value,)))
+            self.host.tell(peer, say.FetchedPiece(self.number, number, (value,)))
             return
         link = self.host.link_to(peer)
         if error is not None or link is None:
             raise error or errors.UnavailableError(None, None, f"{peer.name} is gone")
         tensor = None if value is DEAD else sendable(shared(value) if link.unix else value)
         frame = key.frame if isinstance(key.frame, str) else ""
-        message = say.Tensor(self.number, number, key.iteration, frame, (tensor,))
+        message = say.SentTensor(self.number, number, key.iteration, frame, (tensor,))
         link.send(Frame(*say.encode(message)))
 
     def send(self, edge: tuple[Peer, Frame], value: Any) -> None:
@@ -264,9 +264,9 @@ class Running:
     def over(self, fetches: list[Any] | None, error: BaseException | None) -> None:
         """A quick step has ended."""
         self.steps.pop(self.number, None)
-        self.host.ended(self.number, fetches, error, None)
+        self.done(fetches, error)
 
-    def deliver(self, message: say.Tensor) -> None:
+    def deliver(self, message: say.SentTensor) -> None:
         """Take a tensor of another task."""
         assert self.graph is not None
         self.graph.check(message.edge, message.tensors[0])
@@ -461,7 +461,7 @@ class WorkerState:
         else:
             running.step.abort(error)
 
-    def deliver(self, number: int, message: say.Tensor) -> None:
+    def deliver(self, number: int, message: say.SentTensor) -> None:
         """Give a tensor to a step."""
         running = self._running.get(number)
         if running is None:

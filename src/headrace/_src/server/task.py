@@ -47,11 +47,11 @@ _RETRY = 0.2  # seconds between attempts to connect
 _PATIENCE = 5.0  # seconds for one attempt
 _LINGER = 2.0  # seconds that a task stays after its last worker has left
 
-_OF_STEPS_TO_WORKER = frozenset({say.RunGraph, say.AbortStep, say.Tensor})
+_OF_STEPS_TO_WORKER = frozenset({say.RunGraph, say.AbortStep, say.SentTensor})
 _TO_WORKER = _OF_STEPS_TO_WORKER | {
     *(say.OpenWorkerSession, say.CloseWorkerSession, say.RegisterGraph, say.DeregisterGraph)
 }
-_OF_STEPS_TO_MASTER = frozenset({say.Run, say.StepDone, say.StepFailed})
+_OF_STEPS_TO_MASTER = frozenset({say.RunStep, say.StepDone, say.StepFailed})
 
 _log = logging.getLogger("headrace")
 

@@ -116,10 +116,10 @@ class BaseSession:
         # The session at a master, if the target names one: it places and runs the steps.
         self._remote: Any = None
         if target:
-            from headrace._src.distributed.client import Master  # only sessions of a cluster
+            from headrace._src.distributed.client import MasterClient  # only sessions of a cluster
 
             configuration.check_remote(config)
-            self._remote = Master(target, config, whole=self._is_placed_whole)
+            self._remote = MasterClient(target, config, whole=self._is_placed_whole)
 
     @property
     def graph(self) -> Graph:
@@ -478,10 +478,10 @@ class BaseSession:
         if isinstance(containers, str):
             raise TypeError("containers must be a list of names")
         if target:
-            from headrace._src.distributed.client import Master  # only sessions of a cluster
+            from headrace._src.distributed.client import MasterClient  # only sessions of a cluster
 
             filters = [] if config is None else list(config.device_filters)
-            Master.reset(target, containers or (), filters)
+            MasterClient.reset(target, containers or (), filters)
         else:
             reset_containers(containers)
 
