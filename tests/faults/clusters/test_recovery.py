@@ -30,7 +30,8 @@ def lost(cluster, since):
 @pytest.mark.timeout(300)
 def test_tasks_that_are_lost_one_after_the_other(tmp_path):
     """Without device filters: each session has all tasks."""
-    with Cluster(tmp_path, ps=2, workers=2, options={"filters": False}) as cluster:
+    patience = {"HEADRACE_HEARTBEATS_MISSED": "20"}  # a busy machine loses nobody
+    with Cluster(tmp_path, 2, 2, {"filters": False}, **patience) as cluster:
         cluster.start_all()
         cluster.wait_applied(5, 0.0, limit=120)
 
