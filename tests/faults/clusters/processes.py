@@ -186,7 +186,7 @@ class Cluster:
             task.process.wait()
         return before
 
-    def wait(self, condition, what, limit=60.0):
+    def wait(self, condition, what, limit=120.0):
         """Wait until a condition holds; returns its value."""
         until = time.monotonic() + limit
         while True:
@@ -197,7 +197,7 @@ class Cluster:
                 raise AssertionError(f"{what}: not within {limit:g} s\n{self.report()}")
             time.sleep(0.005)
 
-    def wait_applied(self, count=5, since=None, indices=None, limit=60.0):
+    def wait_applied(self, count=5, since=None, indices=None, limit=120.0):
         """Wait until these workers have each applied `count` updates since a time."""
         since = time.monotonic() if since is None else since
         wanted = range(len(self.spec["worker"])) if indices is None else indices

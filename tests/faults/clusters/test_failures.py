@@ -8,8 +8,9 @@ import time
 import pytest
 
 import headrace as tf
+from headrace._src.distributed import messages as say
 from headrace._src.distributed.cluster_spec import ClusterSpec
-from headrace._src.distributed.instructions import Connect, Peer
+from headrace._src.distributed.instructions import Connect, Peer, Send, Stop
 from headrace._src.server.task import Task
 from tests.faults import process
 from tests.faults.clusters.processes import Cluster, free_ports
@@ -91,7 +92,7 @@ session.run(queue.dequeue())
 # -- Specifications --------------------------------------------------------------------------------
 
 
-def test_specifications_that_differ_are_refused_with_both_addresses(started):
+def test_specifications_that_differ_are_refused_with_both_addresses(started, caplog):
     cluster = addresses(ps=1, worker=2)
     other = {**cluster, "worker": [cluster["worker"][0], *addresses(other=1)["other"]]}
     started(cluster, "ps", 0)
@@ -101,6 +102,9 @@ def test_specifications_that_differ_are_refused_with_both_addresses(started):
         tf.Session(chief.target, config=config)
     for text in ("/job:worker/replica:0/task:1", cluster["worker"][1], other["worker"][1]):
         assert text in str(caught.value)
+    time.sleep(1.0)
+    told = [record for record in caplog.records if "different cluster spec" in record.message]
+    assert len(told) == 2  # each server once: neither connects again
 
 
 def test_another_task_than_expected_is_refused(started):
@@ -186,9 +190,15 @@ def test_a_process_that_was_given_up_asks_and_ends(tasks):
 
 def test_messages_of_an_old_process_have_no_effect(tasks):
     ps, old = tasks("ps"), tasks("worker")
+    ends = []
     ps._newest[old.name] = old.me._replace(incarnation=old.incarnation + 1)
+    old._do[Stop] = lambda each: ends.append(each) or []  # it does not heed the message
     old.report(lambda: old._connect(_connect(ps)))
-    fenced(old)
+    until(lambda: ends)
+    old.report(lambda: [Send(ps.me, say.OpenWorkerSession(1, 2, 0, "p", b""))])
+    old.report(lambda: [Send(ps.me, say.ResetContainers(2, [], []))])
+    time.sleep(0.3)
+    assert not ps._worker._sessions
     assert old.me not in ps._links and ps._master._peers.get(old.name) is None
     assert Peer(old.name, old.incarnation) not in ps._masters.values()
 

@@ -84,6 +84,7 @@ class Task:
         self._newest: dict[str, Peer] = {}  # the last process of each task
         self._beats: dict[Peer, list[Heartbeat]] = {}
         self._answers: set[Answers] = set()  # to heartbeats of clients
+        self._refused: set[Peer] = set()  # tasks with another specification
         self._silent: dict[Peer, str] = {}  # why processes are given up that are still connected
         self._connecting: set[str] = set()
         self._clean: set[Peer] = set()  # peers that have said goodbye
@@ -245,7 +246,8 @@ class Task:
             self._perform(self._worker.lost(old, "was restarted"))
 
     def _fence(self, link: Link) -> None:
-        """Tell an old process of a task that there is a newer one."""
+        """Tell an old process of a task that there is a newer one, and no longer listen to it."""
+        link.on_frame = _ignore
         _post(link, say.Fenced(0, f"{link.context.name} has been started again elsewhere"))
         self._loop.call_later(_LINGER, link.close)
 
@@ -261,7 +263,9 @@ class Task:
         )
         _log.error("%s", reason)
         refused = self._master.refused(peer.name, reason, time.monotonic())
+        self._refused.add(peer)
         for link in list(self._links.get(peer, ())):
+            link.on_frame = _ignore
             self._loop.call_later(_RETRY, link.close)  # not before it has our specification
         return refused
 
@@ -281,7 +285,8 @@ class Task:
         self._perform(self._worker.lost(peer, why))
         self._perform(self._master.lost(peer, time.monotonic(), why))
         address = self._addresses.get(peer.name)
-        if address and peer not in self._clean and self._stopped is None:
+        expected = peer not in self._clean and peer not in self._refused
+        if address and expected and self._stopped is None:
             # If it gave this process up and knows a successor of it, it says so.
             workers.start(partial(self._keep_connecting, peer.name, address, once=True))
 
@@ -532,6 +537,10 @@ class Task:
 
         workers.start(divide)
         return []
+
+
+def _ignore(link: Link, frame: Frame) -> None:
+    """A frame of a process that is not part of the cluster has come."""
 
 
 def _peer_of(hello: Hello) -> Peer:
