@@ -4,20 +4,32 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 PIP := $(PYTHON) -m pip --disable-pip-version-check --quiet install
 
-.PHONY: help test check demo bench api clean
+.PHONY: help test check chaos demo demo-cluster bench api clean
 
 help:
-	@echo "make test    install what is needed and run every check: lint, types, imports, tests"
-	@echo "make demo    train a classifier of handwritten digits"
-	@echo "make bench   measure"
-	@echo "make api     regenerate the generated files"
-	@echo "make clean   remove the environment and all caches"
+	@echo "make test          install what is needed and run every check: lint, types, imports, tests"
+	@echo "make chaos         let 100 faults happen to a cluster that trains (SEED=1: which)"
+	@echo "make demo          train a classifier of handwritten digits"
+	@echo "make demo-cluster  train it with a parameter server and two workers, one of which is killed"
+	@echo "make bench         measure"
+	@echo "make api           regenerate the generated files"
+	@echo "make clean         remove the environment and all caches"
 
 test check: $(VENV)/installed-dev
 	@VENV=$(VENV) scripts/check
 
+SEED := 1
+FAULTS := 100
+
+chaos: $(VENV)/installed-dev
+	@$(PYTHON) -m tests.faults.clusters.chaos $(SEED) $(FAULTS)
+
 demo: $(VENV)/installed-demo
 	@$(PYTHON) examples/digits.py $(ARGS)
+
+demo-cluster: $(VENV)/installed-demo
+	@$(PYTHON) -m headrace launch examples/parameter_server.py --ps 1 --workers 2 --restarts 1 \
+	    -- --steps 2500 --kill_worker 1 $(ARGS)
 
 bench: $(VENV)/installed-bench
 	@$(PYTHON) -m bench

@@ -10,6 +10,7 @@ SCRIPTS = (
     "ops",
     "control_flow",
     "devices",
+    "cluster",
     "checkpoint",
     "optimizers",
     "lm",

@@ -27,7 +27,7 @@ from rich.table import Table
 
 from headrace._src.core.config import settings
 from headrace._src.place.estimate import Roofs, seconds_of
-from headrace._src.place.rates import Sample, fit_rates, show_rates
+from headrace._src.place.rates import TimedSample, fit_rates, show_rates
 
 HERE = Path(__file__).resolve().parent
 
@@ -115,7 +115,7 @@ def accuracy(effort: Effort) -> Iterator[Row]:
     # Other processes slow the measurements: the least of both counts.
     roofs = Roofs(*(max(before[what], after[what]) for what in ("flops", "bandwidth")))
     samples = [
-        Sample(a["name"], a["amounts"], min(a["seconds"], b["seconds"]))
+        TimedSample(a["name"], a["amounts"], min(a["seconds"], b["seconds"]))
         for a, b in zip(before["samples"], after["samples"], strict=True)
     ]
     yield from _unseen(found, roofs, samples)
@@ -134,11 +134,11 @@ def _splits(found: dict[str, dict]) -> Iterator[Row]:
     yield Row("mean error of splits", figure, "< 25 %", average < 0.25)
 
 
-def _unseen(found: dict[str, dict], roofs: Roofs, micro: list[Sample]) -> Iterator[Row]:
+def _unseen(found: dict[str, dict], roofs: Roofs, micro: list[TimedSample]) -> Iterator[Row]:
     """Leave one model out, in every precision: fit the rates to everything else, then predict it.
     The constant predictor knows the other models too: it gives the geometric mean of their times.
     """
-    models = {name: Sample(name, f["amounts"], f["whole"]) for name, f in found.items()}
+    models = {name: TimedSample(name, f["amounts"], f["whole"]) for name, f in found.items()}
     rates = fit_rates(micro, roofs)
     errors, constant = [], []
     for name, model in models.items():

@@ -24,6 +24,7 @@ MARKERS = {
 # Paths below tests/, and the markers of all tests there.
 PLACES = {
     "faults": ["slow"],
+    "faults/clusters/test_chaos.py": ["needs_llvm"],
     "faults/test_clusters.py": ["needs_llvm"],
     "golden/test_plans.py": ["needs_llvm"],
     "laws/test_bad_input.py": ["slow"],

@@ -20,7 +20,7 @@ from headrace._src.core.versions_and_text import (
     MONOLITHIC_BUILD,
     VERSION,
 )
-from headrace._src.graph import definition
+from headrace._src.graph import definition, internal_definitions
 from headrace._src.lowering import generated
 from headrace._src.ops.base import builder
 
@@ -37,6 +37,17 @@ __monolithic_build__ = MONOLITHIC_BUILD
 # Ops are here from the start, by name; the modules that define them are imported when one is used.
 definition.expect(_homes.OPS)
 builder.expect(_homes.FUNCTIONS)
+internal_definitions.expect(
+    [
+        "headrace._src.ops.base.internal",
+        "headrace._src.ops.base.padded_rows",
+        "headrace._src.ops.base.transfers",
+        "headrace._src.ops.control.loops_and_branches",
+        "headrace._src.ops.control.tensor_lists",
+        "headrace._src.ops.math.division",
+        "headrace._src.optimize.references",
+    ]
+)
 generated.expect("headrace._src.compile.run.single_ops")
 
 

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 from headrace._src.core.export import on_first_use
 
 if TYPE_CHECKING:
+    from headrace._src.testing.clusters import (
+        create_local_cluster as create_local_cluster,
+    )
     from headrace._src.testing.gradient_checker import (
         compute_gradient as compute_gradient,
         compute_gradient_error as compute_gradient_error,
@@ -36,6 +39,7 @@ __all__ = [
     "assert_equal_graph_def",
     "compute_gradient",
     "compute_gradient_error",
+    "create_local_cluster",
     "get_temp_dir",
     "gpu_device_name",
     "is_built_with_cuda",
@@ -51,6 +55,7 @@ _HOMES = {
     "assert_equal_graph_def": "headrace._src.testing.graphs:assert_equal_graph_def",
     "compute_gradient": "headrace._src.testing.gradient_checker:compute_gradient",
     "compute_gradient_error": "headrace._src.testing.gradient_checker:compute_gradient_error",
+    "create_local_cluster": "headrace._src.testing.clusters:create_local_cluster",
     "get_temp_dir": "headrace._src.testing.machine:get_temp_dir",
     "gpu_device_name": "headrace._src.testing.machine:gpu_device_name",
     "is_built_with_cuda": "headrace._src.testing.machine:is_built_with_gpu_support",

@@ -73,6 +73,7 @@ def test_the_demo_reads_digits():
         pytest.param("docs/compiler.md", marks=pytest.mark.needs_llvm),
         pytest.param("docs/control_flow.md", marks=pytest.mark.needs_llvm),
         "CONTRIBUTING.md",
+        "docs/cluster.md",
         "docs/devices.md",
         "docs/estimators.md",
         "docs/porting.md",

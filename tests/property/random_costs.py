@@ -5,7 +5,7 @@ far from each other.
 import math
 from itertools import product
 
-from headrace._src.devices.device import Link
+from headrace._src.devices.device import LinkCost
 from headrace._src.place.cost_graph import (
     ClusterModel,
     CostGraph,
@@ -53,7 +53,7 @@ def random_problem(rng, most=12, devices=2, memory=False):
             )
             for n, kind in enumerate(kinds)
         ),
-        network=Link(far * 0.1, 1e6 / far if far else math.inf),
+        network=LinkCost(far * 0.1, 1e6 / far if far else math.inf),
     )
     cpus = [n for n, kind in enumerate(kinds) if kind == "CPU"]
     everywhere = tuple(range(devices))

@@ -75,7 +75,9 @@ def count_what_ran(variants, seen):
             pairs = {(e.sender, e.receiver) for e in program.edges}
             seen["round trips"] += any((b, a) in pairs for a, b in pairs)
             for part in program.programs:
-                seen["clusters"] += any(i.op.type == "_Cluster" for i in part.instructions)
+                clusters = sum(i.op.type == "_Cluster" for i in part.instructions)
+                seen["clusters"] += clusters > 0
+                seen["several regions"] += clusters > 1
         elif executable is not None:
             assert isinstance(executable.program, Program)
 

@@ -138,7 +138,7 @@ def test_a_missing_name_is_told_as_the_user_wrote_it():
         ("data", "tf.train.batch"),
         ("keras.Model", "tf.layers"),
         ("GradientTape", "tf.Session"),
-        ("train.ClusterSpec", "one machine"),
+        ("train.SyncReplicasOptimizer", "one machine"),
         ("contrib.graph_editor", "of tf.contrib"),
         ("contrib.layers.bow_encoder", "of tf.contrib"),
         ("raw_ops.DecodeWav", "tf.signal"),

@@ -161,6 +161,7 @@ LACKING = {
     "compiler.tensorrt": "TensorRT",
     "data": "tf.data",
     "debug": "the debugger of TensorFlow's sessions",
+    "distribute.v1": "not in TensorFlow 1.15",
     "distribute": "distribution",
     "framework.convert_to_constants.convert_variables_to_constants": "not in TensorFlow 1.15",
     "grappler": "TensorFlow's graph optimizer",

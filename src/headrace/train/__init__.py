@@ -23,6 +23,9 @@ if TYPE_CHECKING:
         SequenceExample as SequenceExample,
         ServerDef as ServerDef,
     )
+    from headrace._src.distributed.cluster_spec import (
+        ClusterSpec as ClusterSpec,
+    )
     from headrace._src.estimator.vocab_info import (
         VocabInfo as VocabInfo,
     )
@@ -34,6 +37,9 @@ if TYPE_CHECKING:
     )
     from headrace._src.graph.meta_graph import (
         export_meta_graph as export_meta_graph,
+    )
+    from headrace._src.server.server import (
+        Server as Server,
     )
     from headrace._src.summary.event_reader import (
         summary_iterator as summary_iterator,
@@ -229,6 +235,7 @@ __all__ = [
     "CheckpointSaverListener",
     "ChiefSessionCreator",
     "ClusterDef",
+    "ClusterSpec",
     "Coordinator",
     "Example",
     "ExponentialMovingAverage",
@@ -263,6 +270,7 @@ __all__ = [
     "Scaffold",
     "SecondOrStepTimer",
     "SequenceExample",
+    "Server",
     "ServerDef",
     "SessionCreator",
     "SessionManager",
@@ -350,6 +358,7 @@ _HOMES = {
     "CheckpointSaverListener": "headrace._src.train.sessions.hooks.saving:CheckpointSaverListener",
     "ChiefSessionCreator": "headrace._src.train.sessions.session_creators:ChiefSessionCreator",
     "ClusterDef": "headrace._src.core.proto:ClusterDef",
+    "ClusterSpec": "headrace._src.distributed.cluster_spec:ClusterSpec",
     "Coordinator": "headrace._src.train.sessions.coordinator:Coordinator",
     "Example": "headrace._src.core.proto:Example",
     "ExponentialMovingAverage": "headrace._src.train.optimizers.moving_averages:ExponentialMovingAverage",
@@ -384,6 +393,7 @@ _HOMES = {
     "Scaffold": "headrace._src.train.sessions.scaffold:Scaffold",
     "SecondOrStepTimer": "headrace._src.train.sessions.hooks.timers:SecondOrStepTimer",
     "SequenceExample": "headrace._src.core.proto:SequenceExample",
+    "Server": "headrace._src.server.server:Server",
     "ServerDef": "headrace._src.core.proto:ServerDef",
     "SessionCreator": "headrace._src.train.sessions.session_creators:SessionCreator",
     "SessionManager": "headrace._src.train.sessions.session_manager:SessionManager",

@@ -76,3 +76,25 @@ def test_how_steps_are_optimised():
         config.read({"HEADRACE_JIT": "maybe"})
     with pytest.raises(ValueError, match=r"HEADRACE_SPECIALISATIONS must be .*'-1'"):
         config.read({"HEADRACE_SPECIALISATIONS": "-1"})
+
+
+def test_how_processes_are_connected():
+    environment = {
+        "HEADRACE_TRANSPORT": "tcp",
+        "HEADRACE_KEY_FILE": "/keys/cluster",
+        "HEADRACE_LINK_MB": "64",
+        "HEADRACE_HEARTBEAT_MS": "50",
+        "HEADRACE_HEARTBEATS_MISSED": "3",
+    }
+    assert config.read(environment) == config.Settings(
+        transport="tcp",
+        key_file="/keys/cluster",
+        link_mb=64,
+        heartbeat_ms=50,
+        heartbeats_missed=3,
+    )
+    with pytest.raises(ValueError, match="HEADRACE_TRANSPORT must be one of auto, tcp: 'udp'"):
+        config.read({"HEADRACE_TRANSPORT": "udp"})
+    for name in ("HEADRACE_LINK_MB", "HEADRACE_HEARTBEAT_MS", "HEADRACE_HEARTBEATS_MISSED"):
+        with pytest.raises(ValueError, match=rf"{name} must be .*'0'"):
+            config.read({name: "0"})

@@ -102,3 +102,23 @@ def test_the_least_limit_counts(monkeypatch):
             blocks.block(6 << 20)
     finally:
         blocks._machine_memory.cache_clear()
+
+
+def test_zeros_on_demand_are_zeros_that_own_their_memory(monkeypatch):
+    monkeypatch.setattr(blocks, "_RARELY_FULL", 2**16)
+    for size in (10, 2**20):
+        found = blocks.zeros_on_demand((size,), np.dtype(np.float32))
+        assert found.flags.owndata and not found.any()
+        found[:] = 1
+
+
+def test_a_sparse_copy_equals_its_source(monkeypatch):
+    monkeypatch.setattr(blocks, "_RARELY_FULL", 2**16)
+    monkeypatch.setattr(blocks, "_CHUNK", 100)
+    value = np.zeros((300, 200), np.float32)
+    value[7, 3], value[8, 0], value[299, 199] = 5.0, -0.0, 1.0
+    copy = blocks.sparse_copy(value)
+    assert copy is not None and not np.shares_memory(copy, value)
+    np.testing.assert_array_equal(copy.view(np.uint32), value.view(np.uint32))
+    assert blocks.sparse_copy(value[:10]) is None  # small
+    assert blocks.sparse_copy(value.T) is None

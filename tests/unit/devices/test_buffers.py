@@ -3,7 +3,13 @@
 import numpy as np
 import pytest
 
-from headrace._src.devices.buffers import ALIGNMENT, ReusedMemory, address, empty_aligned
+from headrace._src.devices.buffers import (
+    ALIGNMENT,
+    ReusedMemory,
+    address,
+    allocating,
+    empty_aligned,
+)
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (3, 5), (0, 4), (1000, 1001)])
@@ -47,3 +53,25 @@ def test_memory_is_used_again_once_its_array_is_gone():
     third = allocate((4, 3), np.float32)
     assert address(third) == place
     assert not np.shares_memory(third, second)
+
+
+def test_large_arrays_may_come_from_other_memory():
+    given = []
+
+    def allocate(size):
+        if size > 1000:
+            raise MemoryError
+        given.append(np.zeros(size, np.uint8))
+        return given[-1]
+
+    def make(count):
+        return empty_aligned((count,), np.float32)
+
+    within = allocating(make, allocate, 100)
+    assert not given and make(50).shape == (50,) and not given
+    assert within(10).shape == (10,) and not given  # small
+    found = within(50)
+    assert np.shares_memory(found, given[0])
+    assert within(1000).shape == (1000,) and len(given) == 1  # there is no such memory left
+    make(50)
+    assert len(given) == 1

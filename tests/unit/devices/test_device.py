@@ -8,7 +8,7 @@ import pytest
 import headrace as tf
 from headrace._src.compile.native.machine_code import available
 from headrace._src.core import errors
-from headrace._src.devices.device import Device, Link, find_device, local_devices
+from headrace._src.devices.device import Device, LinkCost, find_device, local_devices
 from headrace._src.devices.resources import ResourceHandle, Resources, reset_containers
 from headrace._src.devices.step_context import current
 
@@ -40,7 +40,7 @@ def test_links_have_costs():
     first, second = local_devices({"CPU": 2})
     assert first.link_to(second).cost(10**9) == 0  # a reference is passed
     far = Device("/job:far/replica:0/task:0/device:CPU:0")
-    first.links[far.name] = Link(1e-3, 1e9)
+    first.links[far.name] = LinkCost(1e-3, 1e9)
     assert first.link_to(far).cost(10**9) == pytest.approx(1.001)
     del first.links[far.name]
 

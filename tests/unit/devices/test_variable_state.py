@@ -8,8 +8,9 @@ import pytest
 from headrace._src.core import dtypes
 from headrace._src.core.errors import FailedPreconditionError
 from headrace._src.core.tensor_shape import TensorShape
+from headrace._src.devices.allocator import Allocator
 from headrace._src.devices.buffers import address
-from headrace._src.devices.variable_state import VariableState, new_memory
+from headrace._src.devices.variable_state import VariableState, new_memory, shared
 
 # Small arrays, mapped ones, and what holds Python objects lie in memory of different kinds.
 VALUES = {
@@ -252,3 +253,85 @@ def test_readers_beside_a_writer_see_whole_values():
         for thread in readers:
             thread.join()
     assert not wrong
+
+
+class Shared:
+    """Memory that another process reads as long as it is among `read`."""
+
+    def __init__(self):
+        self.given = []
+        self.read = False
+        self.full = False
+
+    def allocate(self, nbytes):
+        if self.full:
+            raise MemoryError
+        self.given.append(np.zeros(nbytes, np.uint8))
+        return self.given[-1]
+
+    def leased(self, array):
+        return self.read and any(np.shares_memory(array, each) for each in self.given)
+
+    def holds(self, array):
+        return any(np.shares_memory(array, each) for each in self.given)
+
+
+def on_a_server(value):
+    allocator = Allocator()
+    memory = allocator.shared = Shared()
+    found = VariableState("v", dtypes.of_array(value), TensorShape.of(value.shape), allocator)
+    found.assign(value)
+    return found, memory
+
+
+def test_a_variable_that_is_sent_moves_to_shared_memory_and_stays_there():
+    value = VALUES["large"]
+    state, memory = on_a_server(value)
+    assert not memory.given  # others have no use for it yet
+    first = state.read()
+    sent = shared(first)
+    assert memory.holds(sent) and not memory.holds(first)
+    np.testing.assert_array_equal(sent, value)
+    again = shared(state.read())
+    assert again is state.read() and len(memory.given) == 1
+    del first, sent, again
+    place = address(state.look())
+    state.update(np.add, np.float32(1))
+    assert address(state.look()) == place and memory.holds(state.look())
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda state: state.update(np.add, np.float32(1)),
+        lambda state: state.assign(VALUES["large"] + 1),
+        lambda state: np.add(state.writable(), np.float32(1), out=state.look()),
+    ],
+)
+def test_what_another_process_reads_does_not_change(write):
+    state, memory = on_a_server(VALUES["large"])
+    shared(state.read())
+    memory.read = True
+    with state.lock:
+        write(state)
+    before, now = memory.given[0].view(np.float32), state.look()
+    np.testing.assert_array_equal(before, VALUES["large"].reshape(-1))
+    np.testing.assert_array_equal(now, VALUES["large"] + 1)
+    assert memory.holds(now) and not np.shares_memory(before, now)
+
+
+def test_values_that_cannot_or_need_not_move_are_sent_as_they_are():
+    state, memory = on_a_server(VALUES["small"])
+    lent = state.read()
+    assert shared(lent) is lent  # small
+    state, memory = on_a_server(VALUES["large"])
+    lent = state.read()
+    memory.full = True
+    assert shared(lent) is lent
+    memory.full = False
+    state.assign(VALUES["large"] * 2)
+    assert shared(lent) is lent and not memory.given  # the variable has changed since
+    alone = variable(VALUES["large"]).read()
+    assert shared(alone) is alone
+    plain = np.zeros(2**20, np.float32)
+    assert shared(plain) is plain

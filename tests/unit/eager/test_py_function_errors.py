@@ -70,10 +70,34 @@ def test_assertions():
         session.run(y)
 
 
-def test_an_imported_graph_has_no_functions():
-    y = tf.py_function(lambda x: x, [1.0], tf.float32)
+def imported(graph_def, name):
+    """Return the results of a graph in a session of its own."""
     with tf.Graph().as_default() as graph:
-        (again,) = tf.import_graph_def(y.graph.as_graph_def(), return_elements=[y.name])
-        failed = pytest.raises(tf.errors.InvalidArgumentError, match="pyfunc_0 is not found")
-        with tf.Session(graph=graph) as session, failed:
-            session.run(again)
+        (again,) = tf.import_graph_def(graph_def, return_elements=[name])
+        with tf.Session(graph=graph) as session:
+            return session.run(again)
+
+
+def test_an_imported_graph_has_the_functions_of_a_graph_in_this_process():
+    with tf.Graph().as_default() as graph:
+        y = tf.py_function(lambda x: x, [1.0], tf.float32)
+    graph_def, name = graph.as_graph_def(), y.name
+    assert imported(graph_def, name) == 1.0
+    graph._py_functions.clear()
+    with pytest.raises(tf.errors.InvalidArgumentError, match="pyfunc_0 is not found"):
+        imported(graph_def, name)
+
+
+@pytest.mark.parametrize("op", ["EagerPyFunc", "PyFunc"])
+def test_a_function_of_another_process(op):
+    with tf.Graph().as_default() as graph:
+        build = tf.py_function if op == "EagerPyFunc" else tf.py_func
+        y = build(lambda x: x, [1.0], tf.float32)
+    graph_def = graph.as_graph_def()
+    (node,) = [n for n in graph_def.node if n.op == op]
+    own, _, number = node.attr["token"].s.decode().partition("@")[2].partition(".")
+    node.attr["token"].s = f"pyfunc_0@{own[::-1]}x.{number}".encode()
+    failed = pytest.raises(tf.errors.InvalidArgumentError, match="pyfunc_0 was built in another")
+    with failed as caught:
+        imported(graph_def, y.name)
+    assert "run it on a device of that process" in caught.value.message

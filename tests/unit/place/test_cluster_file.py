@@ -5,7 +5,7 @@ import json
 import pytest
 
 import headrace as tf
-from headrace._src.devices.device import Link
+from headrace._src.devices.device import LinkCost
 from headrace._src.place.cluster_file import cluster_of, read_cluster
 
 TEXT = """
@@ -39,8 +39,8 @@ def test_machines_devices_and_links(tmp_path):
     assert (first.memory, first.speed, first.processor) == (2 << 30, 1.0, "ps:0")
     assert [d.type for d in others] == ["CPU", "XLA", "XLA"] * 2
     assert {d.speed for d in others} == {1.5}
-    assert found.link(0, 1) == Link(50e-6, 1.25e9)
-    assert found.link(1, 4) == found.link(4, 1) == Link(0.0, 1e10)
+    assert found.link(0, 1) == LinkCost(50e-6, 1.25e9)
+    assert found.link(1, 4) == found.link(4, 1) == LinkCost(0.0, 1e10)
     assert found.lanes(1, 4) == ("worker:0 sends", "worker:1 receives")
     assert found.lanes(1, 2) == ()
 

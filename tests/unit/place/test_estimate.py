@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace._src.devices.device import Device, Link, local_devices
+from headrace._src.devices.device import Device, LinkCost, local_devices
 from headrace._src.graph.definition import _REGISTERED, OpKernel
 from headrace._src.pipeline import Options, compile_step
 from headrace._src.place.choose import choose_by_cost, model_devices, predict
@@ -178,8 +178,8 @@ def test_sessions_devices_share_their_processor_and_use_measured_links():
     plain = model_devices(devices)
     assert {d.processor for d in plain.devices} == {"/job:localhost/replica:0/task:0"}
     assert plain.link(0, 1).cost(10**9) == 0.0
-    measured = MeasuredCosts().with_link(a, b, Link(1e-5, 1e9))
-    assert model_devices(devices, measured).link(0, 1) == Link(1e-5, 1e9)
+    measured = MeasuredCosts().with_link(a, b, LinkCost(1e-5, 1e9))
+    assert model_devices(devices, measured).link(0, 1) == LinkCost(1e-5, 1e9)
     assert model_devices(devices, measured).link(1, 0).seconds == 0.0
 
 
@@ -189,13 +189,13 @@ def test_a_split_is_predicted_from_the_whole():
         left = tf.matmul(x, x, transpose_b=True, name="left")
         right = tf.matmul(x, x, transpose_a=True, name="right")
         flow = optimised([left, right], [x], [(64, 256)])
-    two = ClusterModel((DeviceModel("m0"), DeviceModel("m1")), network=Link(0.0, 1e12))
+    two = ClusterModel((DeviceModel("m0"), DeviceModel("m1")), network=LinkCost(0.0, 1e12))
     whole = predict(flow, {}, two, seconds=1.0)
     assert whole.makespan == pytest.approx(1.0)
     split = predict(flow, {"left": "m0", "right": "m1"}, two, seconds=1.0)
     assert 0.49 < split.makespan < 0.81
     assert split.traffic == {("m0", "m1"): 64 * 256 * 4}
-    slow = ClusterModel(two.devices, network=Link(2.0, 1e12))
+    slow = ClusterModel(two.devices, network=LinkCost(2.0, 1e12))
     assert predict(flow, {"left": "m0", "right": "m1"}, slow, seconds=1.0).makespan > 2
     with pytest.raises(tf.errors.InvalidArgumentError, match="no such device"):
         predict(flow, {"left": "m7"}, two)

@@ -7,7 +7,7 @@ import pytest
 
 import headrace as tf
 from headrace._src.core import proto
-from headrace._src.devices.device import Link
+from headrace._src.devices.device import LinkCost
 from headrace._src.place.cost_graph import CostGraph, CostItem
 from headrace._src.place.measured import (
     Measured,
@@ -72,7 +72,7 @@ def test_costs_are_scaled_to_a_measured_step():
 
 def test_a_file_keeps_the_costs(tmp_path):
     costs = MeasuredCosts({("CPU", "a"): Measured(3, 2.0, 1.5)}, graph="abc")
-    costs = costs.with_link("x", "y", Link(1e-5, 1e9))
+    costs = costs.with_link("x", "y", LinkCost(1e-5, 1e9))
     costs.save(tmp_path / "costs.json")
     assert MeasuredCosts.load(tmp_path / "costs.json") == costs
 

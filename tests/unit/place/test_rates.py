@@ -12,7 +12,7 @@ from headrace._src.place.estimate import (
     total,
     workload,
 )
-from headrace._src.place.rates import Sample, fit_rates, show_rates
+from headrace._src.place.rates import TimedSample, fit_rates, show_rates
 
 ROOFS = Roofs(flops=1e9, bandwidth=1e8, efficiency=0.5, kernel=1e-6, call=1e-4)
 
@@ -50,7 +50,7 @@ def test_rates_are_found_again():
         {"product flops": 1e7, "bytes": 1e6, "calls": 1.0},
     ]
     roofs = Roofs(rates=true)
-    samples = [Sample(f"step {n}", w, seconds_of(w, roofs)) for n, w in enumerate(work)]
+    samples = [TimedSample(f"step {n}", w, seconds_of(w, roofs)) for n, w in enumerate(work)]
     found = fit_rates(samples, ROOFS)
     assert found == pytest.approx(true, rel=0.05)
     again = fit_rates(samples[::-1], ROOFS)
@@ -59,17 +59,17 @@ def test_rates_are_found_again():
 
 def test_work_that_tells_nothing_keeps_its_roof_and_none_is_free():
     work = {"product flops": 1e6, "kernels": 1e-9}
-    found = fit_rates([Sample("step", work, 1e-3)], ROOFS)
+    found = fit_rates([TimedSample("step", work, 1e-3)], ROOFS)
     assert found["kernels"] == pytest.approx(ROOFS.kernel)
     assert found["product flops"] == pytest.approx(1e-9, rel=0.01)
-    quick = fit_rates([Sample("step", work, 1e-9)], ROOFS)
+    quick = fit_rates([TimedSample("step", work, 1e-9)], ROOFS)
     assert quick["product flops"] == pytest.approx(0.05 * ROOFS.rate("product flops"))
     assert fit_rates([], ROOFS) == {}
 
 
 def test_a_sample_needs_a_time():
     with pytest.raises(ValueError, match="step s can't have taken 0 seconds"):
-        Sample("s", {}, 0)
+        TimedSample("s", {}, 0)
 
 
 def test_rates_are_shown_as_speeds():

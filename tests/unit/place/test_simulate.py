@@ -5,7 +5,7 @@ import math
 import pytest
 
 from headrace._src.core.errors import InvalidArgumentError
-from headrace._src.devices.device import Link
+from headrace._src.devices.device import LinkCost
 from headrace._src.place.cost_graph import (
     ClusterModel,
     CostGraph,
@@ -18,7 +18,7 @@ from headrace._src.place.greedy import greedy
 from headrace._src.place.improve import improve
 from headrace._src.place.simulate import makespan, score, simulate
 
-NETWORK = Link(1.0, 100.0)  # a second per tensor, 100 bytes per second
+NETWORK = LinkCost(1.0, 100.0)  # a second per tensor, 100 bytes per second
 
 
 def step(seconds, edges, together=(), state=()):
@@ -83,7 +83,7 @@ def test_devices_of_one_process_pass_references_unless_a_link_says_otherwise():
     graph = step([1, 1], [("a", 500, "b")])
     devices = (DeviceModel("x", processor="p"), DeviceModel("y", processor="p"))
     assert makespan(Problem(graph, ClusterModel(devices)), (0, 1)) == 2
-    copied = ClusterModel(devices, {("x", "y"): Link(0.0, 1000.0)})
+    copied = ClusterModel(devices, {("x", "y"): LinkCost(0.0, 1000.0)})
     assert makespan(Problem(graph, copied), (0, 1)) == 2.5
     assert simulate(Problem(graph, copied), (0, 1)).lanes["x to y"] == 0.5
 

@@ -63,7 +63,19 @@ def test_waiting_ends_when_the_next_look_would_be_too_late(monkeypatch):
     manager = tf.train.SessionManager(ready_op=missing, recovery_wait_secs=10)
     with pytest.raises(tf.errors.DeadlineExceededError, match="after waiting 25 secs"):
         manager.wait_for_session("", max_wait_secs=25)
-    assert slept == [10, 10]
+    assert 15 < sum(slept) < 25 and slept == sorted(slept) and max(slept) <= 10
+
+
+def test_a_worker_says_whom_it_waits_for(monkeypatch, caplog):
+    tf.get_variable("weight", initializer=1.0)
+    missing = tf.report_uninitialized_variables()
+    sleeping(monkeypatch, lambda times: None)
+    manager = tf.train.SessionManager(ready_op=missing)
+    with pytest.raises(tf.errors.DeadlineExceededError):
+        manager.wait_for_session("", max_wait_secs=100)
+    told = [r.message for r in caplog.records if r.levelname == "WARNING"]
+    assert "waiting for the chief for 2 s" in told[0] and "not initialized: weight" in told[0]
+    assert 2 <= len(told) <= 4
 
 
 def test_a_worker_sees_what_the_chief_has_initialised(monkeypatch):
@@ -88,3 +100,18 @@ def test_errors_that_are_no_missing_values_are_raised():
     manager = tf.train.SessionManager(ready_op=names)
     with pytest.raises(tf.errors.OutOfRangeError):
         manager.prepare_session("", init_op=tf.global_variables_initializer())
+
+
+def test_a_chief_that_restores_removes_the_parts_of_saves_that_died(tmp_path):
+    tf.get_variable("weight", initializer=1.0)
+    saver = tf.train.Saver(sharded=True)
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        saver.save(session, str(tmp_path / "model"), 3)
+    parts = tmp_path / f"model-4_temp_{'0' * 32}"
+    parts.mkdir()
+    (parts / "part-00000-of-00002.index").touch()
+    manager = tf.train.SessionManager()
+    session, restored = manager.recover_session("", saver, str(tmp_path))
+    session.close()
+    assert restored and not parts.exists()

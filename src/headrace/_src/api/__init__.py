@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from headrace import (
         app as app,
         bitwise as bitwise,
+        cluster as cluster,
         compat as compat,
         config as config,
         contrib as contrib,
@@ -961,6 +962,7 @@ __all__ = [
     "clip_by_global_norm",
     "clip_by_norm",
     "clip_by_value",
+    "cluster",
     "colocate_with",
     "compat",
     "complex",
@@ -1560,6 +1562,7 @@ _HOMES = {
     "clip_by_global_norm": "headrace._src.ops.math.clipping:clip_by_global_norm",
     "clip_by_norm": "headrace._src.ops.math.clipping:clip_by_norm",
     "clip_by_value": "headrace._src.ops.math.clipping:clip_by_value",
+    "cluster": "headrace.cluster",
     "colocate_with": "headrace._src.graph.scoped:colocate_with",
     "compat": "headrace.compat",
     "complex": "headrace._src.ops.math.complex_numbers:complex",

@@ -41,7 +41,14 @@ from headrace._src.core.errors import (
 )
 from headrace._src.core.file_errors import file_errors
 
-__all__ = ["Bundle", "NamedTensor", "bundle_exists", "merge_bundles", "write_bundle"]
+__all__ = [
+    "Bundle",
+    "NamedTensor",
+    "bundle_exists",
+    "merge_bundles",
+    "remove_abandoned_parts",
+    "write_bundle",
+]
 
 _VERSION = 1
 _PENDING = ".pending"
@@ -102,7 +109,7 @@ def _prepare(prefix: str) -> None:
     directory = os.path.dirname(os.path.abspath(prefix))
     os.makedirs(directory, exist_ok=True)
     files.remove_abandoned_drafts(directory)
-    _remove_abandoned_parts(directory)
+    remove_abandoned_parts(directory)
 
 
 def _write_tensors(data: files.Draft, tensors: Iterable[NamedTensor]) -> dict[bytes, Any]:
@@ -219,9 +226,9 @@ def _merge(prefixes: Sequence[str], destination: str) -> None:
     _commit(destination, moves, entries, total)
 
 
-def _remove_abandoned_parts(directory: str) -> None:
-    """Remove the directories of parts that haven't changed for a day: a sharded save died before it
-    could merge them.
+def remove_abandoned_parts(directory: str, age: float = _ABANDONED) -> None:
+    """Remove the directories of parts that haven't changed for `age` seconds: a sharded save died
+    before it could merge them.
     """
     for entry in os.scandir(directory):
         if _PARTS.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False):
@@ -229,7 +236,7 @@ def _remove_abandoned_parts(directory: str) -> None:
                 inside = list(os.scandir(entry.path))
                 newest = max(e.stat().st_mtime for e in (entry, *inside))
                 ours = all(part.name.startswith("part-") for part in inside)
-                if ours and time.time() - newest > _ABANDONED:
+                if ours and time.time() - newest > age:
                     for part in inside:
                         files.remove(part.path)
                     files.remove_directory(entry.path)

@@ -47,6 +47,19 @@ class Settings:
     place: how sessions with several devices place operations that may be on more than one of them:
         "first" (TensorFlow's rule: on the first one) or "cost" (where a simulated step is shortest;
         docs/placement.md) (HEADRACE_PLACE).
+    key_file: the file with the cluster's key, None for a cluster on this host alone
+        (HEADRACE_KEY_FILE).
+    transport: how processes of one host are connected: "auto" (Unix sockets and shared memory) or
+        "tcp" (HEADRACE_TRANSPORT).
+    link_mb: how many MiB of large tensors may be on their way to a process that has not used them;
+        further ones wait until it asks for them (HEADRACE_LINK_MB).
+    heartbeat_ms: milliseconds between two heartbeats of a connection (HEADRACE_HEARTBEAT_MS).
+    heartbeats_missed: after how many unanswered heartbeats a process counts as dead
+        (HEADRACE_HEARTBEATS_MISSED).
+    servers_stay: whether Server.join goes on when all workers have ended (HEADRACE_SERVERS_STAY).
+    faults: what is to fail in this process, for tests; see core/faults.py (HEADRACE_FAULTS).
+    status_fd: the file descriptor that a server reports its state to, given by `headrace launch`
+        and `headrace.cluster.local` (HEADRACE_STATUS_FD).
     """
 
     dnnl: str | None = None
@@ -65,6 +78,14 @@ class Settings:
     progress: str = "auto"
     check_numerics: bool = False
     place: str = "first"
+    key_file: str | None = None
+    transport: str = "auto"
+    link_mb: int = 256
+    heartbeat_ms: int = 200
+    heartbeats_missed: int = 5
+    servers_stay: bool = False
+    faults: str = ""
+    status_fd: int | None = None
 
 
 def read(environment: Mapping[str, str]) -> Settings:
@@ -90,6 +111,14 @@ def read(environment: Mapping[str, str]) -> Settings:
         progress=_choice(environment, "HEADRACE_PROGRESS", "auto", ("auto", "on", "off")),
         check_numerics=_flag(environment, "HEADRACE_CHECK_NUMERICS"),
         place=_choice(environment, "HEADRACE_PLACE", "first", ("first", "cost")),
+        key_file=environment.get("HEADRACE_KEY_FILE") or None,
+        transport=_choice(environment, "HEADRACE_TRANSPORT", "auto", ("auto", "tcp")),
+        link_mb=_count(environment, "HEADRACE_LINK_MB", 1, 256),
+        heartbeat_ms=_count(environment, "HEADRACE_HEARTBEAT_MS", 1, 200),
+        heartbeats_missed=_count(environment, "HEADRACE_HEARTBEATS_MISSED", 1, 5),
+        servers_stay=_flag(environment, "HEADRACE_SERVERS_STAY"),
+        faults=environment.get("HEADRACE_FAULTS", "").strip(),
+        status_fd=_count(environment, "HEADRACE_STATUS_FD", 0),
     )
 
 
@@ -133,6 +162,13 @@ def _choice(
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(choices)}: {value!r}")
     return value
+
+
+def child_environment(given: Mapping[str, str], defaults: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a process to start: this process's own, with the variables that are
+    given, and with `defaults` for those that are not set.
+    """
+    return {**defaults, **os.environ, **given}
 
 
 def tf_config() -> dict[str, Any]:

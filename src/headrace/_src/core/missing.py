@@ -66,7 +66,7 @@ AREAS = (
     ),
     Area(
         "distribution",
-        r"distribute\b|tpu\b|estimator\.tpu|config\b|train\.(ClusterSpec|Server|Sync)"
+        r"distribute\b|tpu\b|estimator\.tpu|config\b|train\.Sync"
         r"|test\.create_local|nondiff|raw_ops\.\w*(Nccl|Collective|TPU|Batch(Function)?$)",
         "train on one machine, with as many threads as it has cores",
     ),

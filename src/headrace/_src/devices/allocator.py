@@ -9,14 +9,28 @@ from __future__ import annotations
 
 import weakref
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, Protocol
 
 import numpy as np
 
 from headrace._src.core.locks import RLock
 from headrace._src.devices.blocks import block, memory_limit
 
-__all__ = ["Allocator", "Held", "Statistics"]
+__all__ = ["SHARED_FROM", "Allocator", "Held", "Shared", "Statistics"]
+
+SHARED_FROM: Final = 64 << 10  # bytes: smaller arrays are sent to other processes by copies
+
+
+class Shared(Protocol):
+    """Memory that other processes of the host read where it is."""
+
+    def allocate(self, nbytes: int) -> np.ndarray:
+        """Return bytes, 64-byte aligned and with any contents; MemoryError if none are left."""
+        ...
+
+    def leased(self, array: np.ndarray) -> bool:
+        """Return whether another process may still read an array's memory."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +54,12 @@ class Held:
 
 
 class Allocator:
-    """Gives out blocks of memory, up to a limit (by default, all that this process can have)."""
+    """Gives out blocks of memory, up to a limit (by default, all that this process can have).
+
+    shared: where arrays are put that are sent to other processes; None: there is no such memory
+    """
+
+    shared: Shared | None = None
 
     def __init__(self, limit: int | None = None) -> None:
         self._limit = limit

@@ -6,6 +6,7 @@ hold is refused here by a Python error, before the system's out-of-memory killer
 """
 
 import contextlib
+import ctypes
 import math
 import mmap
 import os
@@ -24,10 +25,19 @@ from headrace._src.core.config import settings
 from headrace._src.devices.buffers import ALIGNMENT, address
 from headrace._src.devices.cgroups import PROC, ROOT, cgroups
 
-__all__ = ["block", "empty_block", "memory_limit", "working_memory"]
+__all__ = [
+    "block",
+    "empty_block",
+    "memory_limit",
+    "sparse_copy",
+    "working_memory",
+    "zeros_on_demand",
+]
 
 _HUGE_PAGE = 2**21
 _MAPPED_FROM = 2**20
+_RARELY_FULL = 2**32  # bytes: smaller tables cost less than faults of pages in steps
+_CHUNK = 2**18  # words that are copied or left out together
 # Python's default is memory that is shared with forked children, and that gets no huge pages.
 _PRIVATE = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if os.name == "posix" else {}
 
@@ -51,6 +61,40 @@ def empty_block(
         return kind(shape, dtype, raw, -address(raw) % ALIGNMENT)
     mapped = _map(size)
     return kind(shape, dtype, mapped, -address(np.frombuffer(mapped, np.uint8)) % _HUGE_PAGE)
+
+
+def zeros_on_demand(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """Return an array of zeros that owns its memory. A page of it exists once it is written.
+
+    A large one is taken for a table of which few rows are ever written: with huge pages, each of
+    these rows would take 2 MB.
+    """
+    zeros = np.zeros(shape, dtype)
+    if zeros.nbytes >= _RARELY_FULL and hasattr(mmap, "MADV_NOHUGEPAGE"):
+        first = -(-address(zeros) // mmap.PAGESIZE) * mmap.PAGESIZE
+        size = address(zeros) + zeros.nbytes - first
+        _c_library().madvise(ctypes.c_void_p(first), ctypes.c_size_t(size), mmap.MADV_NOHUGEPAGE)
+    return zeros
+
+
+def sparse_copy(value: np.ndarray) -> np.ndarray | None:
+    """Return a copy of a large array, of which pages exist only where the array is not zero; None
+    if it is too small for that to matter, or not contiguous.
+    """
+    if value.nbytes < _RARELY_FULL or value.nbytes % 8 or not value.flags.c_contiguous:
+        return None
+    copy = zeros_on_demand(value.shape, value.dtype)
+    source, target = (each.reshape(-1).view(np.uint64) for each in (value, copy))
+    for start in range(0, source.size, _CHUNK):
+        chunk = source[start : start + _CHUNK]
+        if chunk[0] or chunk.any():
+            target[start : start + _CHUNK] = chunk
+    return copy
+
+
+@cache
+def _c_library() -> ctypes.CDLL:
+    return ctypes.CDLL(None)
 
 
 def _map(size: int) -> mmap.mmap:

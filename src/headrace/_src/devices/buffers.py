@@ -7,7 +7,11 @@ the width of an AVX-512 vector), so that native kernels never split a vector ove
 import ctypes
 import math
 import sys
+import threading
 import weakref
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -48,8 +52,41 @@ def empty_aligned(shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
     if dtype.hasobject:
         raise TypeError(f"empty_aligned: dtype {dtype} holds Python objects, not plain memory")
     # math.prod, because a product in a fixed-width type could wrap around for absurd shapes.
-    raw = np.empty(dtype.itemsize * math.prod(shape) + ALIGNMENT, np.uint8)
+    size = dtype.itemsize * math.prod(shape)
+    if _local.allocate is not None and size >= _local.smallest:
+        try:
+            return np.ndarray(shape, dtype, _local.allocate(size))
+        except MemoryError:
+            pass  # other memory will do
+    raw = np.empty(size + ALIGNMENT, np.uint8)
     return np.ndarray(shape, dtype, raw, -address(raw) % ALIGNMENT)
+
+
+class _Local(threading.local):
+    allocate: Callable[[int], Any] | None = None
+    smallest = 0
+
+
+_local = _Local()
+
+
+def allocating(
+    function: Callable[..., Any], allocate: Callable[[int], Any], smallest: int
+) -> Callable[..., Any]:
+    """Return a function within whose calls `empty_aligned` takes the memory of arrays of at least
+    `smallest` bytes from `allocate`. That gives aligned bytes, or raises MemoryError.
+    """
+
+    @wraps(function)
+    def call(*arguments: Any) -> Any:
+        outer = _local.allocate, _local.smallest
+        _local.allocate, _local.smallest = allocate, smallest
+        try:
+            return function(*arguments)
+        finally:
+            _local.allocate, _local.smallest = outer
+
+    return call
 
 
 class ReusedMemory:

@@ -5,13 +5,19 @@ A device has a type, which decides the kernels that run on it (`graph.definition
 state, an allocator, a compiler (or none), and costs of its links to other devices. Devices belong
 to the process, and sessions use them. A device is made at the first request and stays.
 
+A server has devices of its own (`new_devices`), which only its sessions know, since a process may
+have several servers. Passes that ask for them by name run `within` them.
+
 `register_device` adds further types. Kernels of all types take and return NumPy arrays.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from headrace._src.core.device_names import DeviceSpec
@@ -25,19 +31,22 @@ from headrace._src.devices.variable_state import VariableState
 __all__ = [
     "Containers",
     "Device",
-    "Link",
+    "LinkCost",
+    "compiler_of",
     "device_types",
     "devices_on_request",
     "find_device",
     "known_devices",
     "local_devices",
+    "new_devices",
     "register_device",
+    "within",
 ]
 
 LOCAL = "/job:localhost/replica:0/task:0"
 
 
-class Link(NamedTuple):
+class LinkCost(NamedTuple):
     """The cost of sending a tensor from one device to another."""
 
     seconds: float  # per tensor
@@ -48,7 +57,7 @@ class Link(NamedTuple):
         return self.seconds + size / self.bytes_per_second
 
 
-BY_REFERENCE = Link(0.0, float("inf"))  # nothing is copied within a process
+BY_REFERENCE = LinkCost(0.0, float("inf"))  # nothing is copied within a process
 
 
 class Containers:
@@ -89,7 +98,7 @@ class Device:
         self.incarnation = secrets.randbits(63) or 1
         self.containers = Containers()
         self.allocator = Allocator(memory_limit)
-        self.links: dict[str, Link] = {}
+        self.links: dict[str, LinkCost] = {}
 
     def put(self, value: Any) -> Any:
         """Return a value of the host as this device's kernels take it."""
@@ -103,7 +112,7 @@ class Device:
         """Return a variable, without a value, whose value lives on the device."""
         return VariableState(name, dtype, shape, self.allocator)
 
-    def link_to(self, other: Device) -> Link:
+    def link_to(self, other: Device) -> LinkCost:
         """Return the cost of sending a tensor to another device."""
         return self.links.get(other.name, BY_REFERENCE)
 
@@ -159,13 +168,34 @@ def local_devices(counts: Mapping[str, int] | None = None) -> tuple[Device, ...]
 
     counts: how many devices of each type. A session has at least one CPU.
     """
+    return tuple(map(find_device, _names(LOCAL, counts)))
+
+
+def new_devices(
+    task: str, incarnation: int, counts: Mapping[str, int] | None = None
+) -> tuple[Device, ...]:
+    """Return new devices for a server, the preferred ones first.
+
+    task: their name without the device, "/job:ps/replica:0/task:1". incarnation: that of the
+    process. counts: as for `local_devices`.
+    """
+    found = []
+    for name in _names(task, counts):
+        device = _types[str(DeviceSpec.from_string(name).device_type)].make(name)
+        device.incarnation = incarnation
+        found.append(device)
+    return tuple(found)
+
+
+def _names(task: str, counts: Mapping[str, int] | None) -> list[str]:
+    """Return the names of a task's devices, given how many it has of each type."""
     counts = counts or {}
     found = []
     for device_type, known in _types.items():
         count = counts.get(device_type, known.count)
         count = max(count, 1) if device_type == "CPU" else count
-        found += [f"{LOCAL}/device:{device_type}:{i}" for i in range(count)]
-    return tuple(map(find_device, found))
+        found += [f"{task}/device:{device_type}:{i}" for i in range(count)]
+    return found
 
 
 def devices_on_request(counts: Mapping[str, int] | None = None) -> tuple[Device, ...]:
@@ -176,9 +206,28 @@ def devices_on_request(counts: Mapping[str, int] | None = None) -> tuple[Device,
     return tuple(find_device(f"{LOCAL}/device:{device_type}:0") for device_type in found)
 
 
+class _Local(threading.local):
+    within: Mapping[str, Device] = MappingProxyType({})
+
+
+_local = _Local()
+
+
+@contextmanager
+def within(devices: Sequence[Device]) -> Iterator[None]:
+    """Let `find_device` find these devices before those of the process, in this thread and within
+    the with-block.
+    """
+    outer, _local.within = _local.within, {device.name: device for device in devices}
+    try:
+        yield
+    finally:
+        _local.within = outer
+
+
 def find_device(name: str) -> Device:
     """Return the device with this full name; make it at the first request."""
-    found = _devices.get(name)
+    found = _local.within.get(name) or _devices.get(name)
     if found is None:
         device_type = str(DeviceSpec.from_string(name).device_type)
         if device_type not in _types:
@@ -188,6 +237,17 @@ def find_device(name: str) -> Device:
             if found is None:
                 found = _devices[name] = _types[device_type].make(name)
     return found
+
+
+def compiler_of(name: str) -> str | None:
+    """Return the compiler of the device with this full name, which may be one of another process:
+    none is made.
+    """
+    found = _devices.get(name)
+    if found is not None:
+        return found.compiler
+    known = _types.get(str(DeviceSpec.from_string(name).device_type))
+    return None if known is None else getattr(known.make, "compiler", None)
 
 
 def known_devices() -> list[Device]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from headrace._src.core import faults
 from headrace._src.core.locks import Lock
 
 __all__ = ["Pending"]
@@ -56,6 +57,8 @@ class Pending:
 
     def complete(self, value: Any) -> None:
         """Set the value, after a claim. The callback runs in this thread."""
+        if faults.armed:
+            faults.reach("pending")
         self._end(value, None)
 
     def fail(self, error: BaseException) -> None:

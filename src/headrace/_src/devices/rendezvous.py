@@ -5,6 +5,9 @@ Each key is sent once and received once, in any order: a value waits for its rec
 for its value. A second use is an error, except that keys of loops are too many to remember once
 they were used. A dead tensor is a value like any other. An error can be sent in place of a value.
 `abort` ends the step: all waiting receivers get its error, and every later call raises it.
+
+A step on several tasks has a RemoteRendezvous on each of them. What is sent to another task is
+pushed over a link, and what arrives from a link meets its receiver here.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from headrace._src.core.errors import InternalError
 from headrace._src.core.locks import Lock
 from headrace._src.devices.pending import Pending
 
-__all__ = ["Key", "Rendezvous"]
+__all__ = ["Key", "RemoteRendezvous", "Rendezvous"]
 
 
 class Key(NamedTuple):
@@ -56,11 +59,13 @@ class Rendezvous:
 
     def send(self, key: Key, value: Any) -> None:
         """Send the value of a key; raise the error of an aborted step."""
-        self._send(key, _Sent(value))
+        if not self._put(key, _Sent(value)):
+            self._check()
 
     def send_error(self, key: Key, error: BaseException) -> None:
         """Send an error in place of the value of a key; its receiver fails."""
-        self._send(key, _Sent(None, error))
+        if not self._put(key, _Sent(None, error)):
+            self._check()
 
     def recv(self, key: Key, put: Callable[[Any], Any] | None = None) -> Any:
         """Return the value of a key if it was sent, otherwise a Pending. `put` is applied to the
@@ -109,9 +114,11 @@ class Rendezvous:
         with self._lock:
             return list(self._sent)
 
-    def _send(self, key: Key, sent: _Sent) -> None:
+    def _put(self, key: Key, sent: _Sent) -> bool:
+        """Pass a value to its receiver, or keep it; return False if the step was aborted."""
         with self._lock:
-            self._check()
+            if self._error is not None:
+                return False
             if key in self._sent or key in self._over:
                 raise InternalError(None, None, f"{key} is sent twice")
             pending = self._receivers.pop(key, None)
@@ -121,6 +128,7 @@ class Rendezvous:
                 self._over.add(key)
         if pending is not None:
             _deliver(pending, sent)
+        return True
 
     def _check(self) -> None:
         if self._error is not None:
@@ -133,6 +141,80 @@ class Rendezvous:
             if self._receivers.get(pending.key) is pending:
                 del self._receivers[pending.key]
                 self._unwanted.add(pending.key)
+
+
+class RemoteRendezvous(Rendezvous):
+    """The tensors of one step that this task sends or receives.
+
+    is_local: whether this task has the device of a name. push: called with the key, value and error
+    (or None) of each tensor for another task; it must not block.
+    """
+
+    def __init__(
+        self,
+        is_local: Callable[[str], bool],
+        push: Callable[[Key, Any, BaseException | None], None],
+    ) -> None:
+        super().__init__()
+        self._is_local = is_local
+        self._push = push
+        self._offers: dict[Key, Callable[[], None]] = {}
+
+    def arrive(self, key: Key, value: Any) -> bool:
+        """Take a tensor that another task has sent, before or after it is received. Return False,
+        and drop it, if the step was aborted.
+        """
+        self._check_arrival(key)
+        return super()._put(key, _Sent(value))
+
+    def arrive_error(self, key: Key, error: BaseException) -> bool:
+        """Take an error that another task has sent in place of a tensor; see `arrive`."""
+        self._check_arrival(key)
+        return super()._put(key, _Sent(None, error))
+
+    def offer(self, key: Key, ask: Callable[[], None]) -> bool:
+        """Note that another task has a tensor that it sends only when asked. `ask` is called once
+        the tensor is received: now, or by the thread that receives it. Return False if the step was
+        aborted.
+        """
+        self._check_arrival(key)
+        with self._lock:
+            if self._error is not None:
+                return False
+            wanted = key in self._receivers
+            if not wanted and key not in self._unwanted:
+                self._offers[key] = ask
+        if wanted:
+            ask()
+        return True
+
+    def recv_async(self, key: Key, put: Callable[[Any], Any] | None = None) -> Pending:
+        pending = super().recv_async(key, put)
+        ask = self._offers.pop(key, None) if self._offers else None
+        if ask is not None:
+            ask()
+        return pending
+
+    def abort(self, error: BaseException) -> None:
+        super().abort(error)
+        self._offers.clear()
+
+    def _put(self, key: Key, sent: _Sent) -> bool:
+        if self._is_local(key.receiver):
+            return super()._put(key, sent)
+        with self._lock:
+            if self._error is not None:
+                return False
+            if key in self._over:
+                raise InternalError(None, None, f"{key} is sent twice")
+            if not key.frame:
+                self._over.add(key)
+        self._push(key, sent.value, sent.error)
+        return True
+
+    def _check_arrival(self, key: Key) -> None:
+        if not self._is_local(key.receiver) or self._is_local(key.sender):
+            raise InternalError(None, None, f"{key} arrived from another task, but is not for here")
 
 
 class _Received(Pending):

@@ -1,8 +1,9 @@
 """State that outlives a kernel: variables and other resources, in containers of devices.
 
-The default container ("") of a device belongs to one session. Named containers belong to the
-device, so that sessions and disjoint graphs can share their contents (white paper §4.7) until
-`reset_containers` clears them. State that lives as long as a step is in a container of that step.
+The default container ("") of a device belongs to one session, or to all sessions of a server. Named
+containers belong to the device, so that sessions and disjoint graphs can share their contents
+(white paper §4.7) until `reset_containers` or `Resources.reset` clears them. State that lives as
+long as a step is in a container of that step.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ Running = TypeVar("Running")
 
 OPERATION_STATE = "_state_of/"  # prefix of an operation's name: the operation's private state
 _PRIVATE = "_"  # prefix of the names of a session's own containers
+_OPERATIONS = "_operations"  # for operations' private state, where sessions share the default one
+_DEFAULT = "localhost"  # TensorFlow's name of the default container
 _ON_DEVICE = "@/job:"  # separates a name from its device, if that isn't the session's default
 
 
@@ -87,12 +90,21 @@ class Resources:
     with "_": one for each running step.
     devices: the session's devices, the default one first; "" as a device's name means that one.
     functions: kernels call functions of the graph with `functions.call(function, args)`.
+    shared: the state of a server, of which this is one session: it has the server's devices and
+    default containers. Its steps and the private state of its operations are its own.
     """
 
-    def __init__(self, devices: Sequence[Device] = (), functions: Any = None) -> None:
+    def __init__(
+        self,
+        devices: Sequence[Device] = (),
+        functions: Any = None,
+        shared: Resources | None = None,
+    ) -> None:
+        if shared is not None:
+            devices = tuple(shared._devices.values())
         devices = devices or local_devices()
         self.functions = functions
-        self.gate = Gate()
+        self.gate = Gate() if shared is None else shared.gate
         self._devices = {device.name: device for device in devices}
         self._first = devices[0]
         self._own: dict[tuple[str, str], dict[str, Any]] = {}  # by device and container
@@ -100,6 +112,11 @@ class Resources:
         self._lock = RLock()
         self._steps: set[Any] = set()
         self._closed: BaseException | None = None
+        self.operations = ""  # the container of operations' private state
+        if shared is not None:
+            self._lock, self._resumed = shared._lock, shared._resumed
+            self._own = {(name, ""): shared._container(name, "") for name in self._devices}
+            self.operations = _OPERATIONS
 
     def device(self, name: str) -> Device:
         """Return the device that a node was placed on; the default one if it wasn't placed."""
@@ -108,15 +125,23 @@ class Resources:
     @contextmanager
     def running(self, step: Running) -> Iterator[Running]:
         """Register a step within the with-block, so that `close` can stop it."""
+        self.enlist(step)
+        try:
+            yield step
+        finally:
+            self.dismiss(step)
+
+    def enlist(self, step: Any) -> None:
+        """Register a step, until `dismiss`, so that `close` can stop it."""
         with self._lock:
             if self._closed is not None:
                 raise self._closed
             self._steps.add(step)
-        try:
-            yield step
-        finally:
-            with self._lock:
-                self._steps.discard(step)
+
+    def dismiss(self, step: Any) -> None:
+        """Forget a step that was registered, if it was."""
+        with self._lock:
+            self._steps.discard(step)
 
     def close(self, error: BaseException) -> None:
         """Stop the registered steps with an error. Steps that are registered later raise it."""
@@ -125,6 +150,22 @@ class Resources:
             steps = list(self._steps)
         for step in steps:
             step.cancel(error)
+
+    def reset(self, names: Iterable[str] | None = None) -> None:
+        """Drop the state in these containers of the devices; without names, in all of them. The
+        default container, which the sessions of a server share, has the name "localhost".
+        """
+        asked = list(names or ())
+        named = [name for name in asked if name not in ("", _DEFAULT)]
+        with self._lock:
+            if not asked or len(named) < len(asked):
+                for device in self._devices:
+                    self._container(device, "").clear()  # others have the same dict
+                self._resumed.clear()
+        for device in self._devices.values():
+            if named or not asked:
+                device.containers.clear(named or None)
+        _count_removal()
 
     def _container(self, device: str, name: str) -> dict[str, Any]:
         if not name or name[0] == _PRIVATE:
@@ -148,7 +189,7 @@ class Resources:
                 found = self._container(device, container).get(name)
                 if found is None:
                     found = make()
-                    if not container and isinstance(found, Resumable):
+                    if container in ("", self.operations) and isinstance(found, Resumable):
                         self._resume_new(self._saved_name(device, name), found)
                     self._container(device, container)[name] = found
         return _checked(found, container, name, kind)
@@ -217,7 +258,7 @@ class Resources:
             return [
                 (self._saved_name(device, name), state)
                 for (device, container), found in self._own.items()
-                if not container
+                if container in ("", self.operations)
                 for name, state in found.items()
             ]
 

@@ -74,6 +74,7 @@ class Graph:
         self._functions: dict[str, Any] = {}
         self._gradient_functions: dict[str, Callable[..., Any]] = {}  # of tf.custom_gradient
         self._py_functions: dict[str, Callable[..., Any]] = {}
+        self._py_place: str | None = None  # where the tokens of its Python functions lead
         self._ahead = 0  # how many more operations TensorFlow would have made by now
         self._borders = 0  # how many operations contexts have made at their boundaries, counted so
         self._settled: set[Any] = set()

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import heapq
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -42,7 +42,9 @@ if TYPE_CHECKING:
 __all__ = [
     "Imported",
     "InputMap",
+    "add_functions",
     "all_or_nothing",
+    "extend_graph",
     "import_nodes",
     "parse_tensor_name",
     "read_attributes",
@@ -167,7 +169,7 @@ def import_nodes(
 ) -> Imported:
     """Add the nodes of `graph_def` under `prefix/`; to be called within `all_or_nothing`."""
     _check_versions(graph_def.versions)
-    _add_functions(graph, graph_def.library)
+    add_functions(graph, graph_def.library)
     nodes = _read_nodes(graph, graph_def, producer_ops)
     _check_input_map(input_map, nodes)
     order = _sorted(nodes, input_map)
@@ -183,6 +185,51 @@ def import_nodes(
             made[node.name]._update_input(i, made[port.node]._outputs[port.index])
     _place(graph, [(made[node.name], node.device) for node in order])
     return Imported(made, input_map)
+
+
+def extend_graph(graph: Graph, graph_def: GraphDef) -> None:
+    """Add nodes that keep their names and may refer to operations of the graph: what another
+    process has added to its copy of the graph. All of them, or none if one is wrong.
+    """
+    with all_or_nothing(graph):
+        _check_versions(graph_def.versions)
+        add_functions(graph, graph_def.library)
+        nodes = _read_nodes(graph, graph_def, {}, graph._by_name)
+        known = _known_inputs(graph, nodes)
+        order = _sorted(nodes, known)
+        for node in order:
+            _check_inputs(node, nodes, known)
+        _merge_versions(graph, graph_def.versions)
+        names = {name: name for name in (*graph._by_name, *nodes)}
+        made: dict[str, Operation] = {}
+        for node in order:
+            if node.name in graph._by_name:
+                raise ValueError(f"Node '{node.name}' is in the graph already")
+            made[node.name] = _make(graph, node, names, made, known)
+        for node in order:
+            for i, port in _back_edges(node, nodes, known):
+                made[node.name]._update_input(i, made[port.node]._outputs[port.index])
+        for node in order:
+            made[node.name]._device = node.device
+
+
+def _known_inputs(graph: Graph, nodes: Mapping[str, _Node]) -> InputMap:
+    """Return the inputs and control inputs of nodes that are in the graph already."""
+    tensors: dict[NodeOutput, Tensor] = {}
+    controls: dict[str, Operation] = {}
+    for node in nodes.values():
+        for port in node.inputs:
+            source = graph._by_name.get(port.node)
+            if port.node not in nodes and source is not None:
+                if port.index >= len(source._outputs):
+                    raise ValueError(
+                        f"Node '{node.name}': {source.name} has no output {port.index}"
+                    )
+                tensors[port] = source._outputs[port.index]
+        for name in node.controls:
+            if name not in nodes and name in graph._by_name:
+                controls[name] = graph._by_name[name]
+    return InputMap(tensors, controls)
 
 
 # -- Reading ---------------------------------------------------------------------------------------
@@ -208,8 +255,12 @@ def _check_versions(versions: proto.VersionDef) -> None:
 
 
 def _read_nodes(
-    graph: Graph, graph_def: GraphDef, producer_ops: Mapping[str, proto.OpDef]
+    graph: Graph,
+    graph_def: GraphDef,
+    producer_ops: Mapping[str, proto.OpDef],
+    known: Container[str] = (),
 ) -> dict[str, _Node]:
+    """Parse the nodes; `known`: further names that they may be colocated with."""
     nodes: dict[str, _Node] = {}
     for position, node_def in enumerate(graph_def.node):
         name = node_def.name
@@ -220,7 +271,7 @@ def _read_nodes(
         nodes[name] = _read_node(graph, position, node_def, producer_ops.get(node_def.op))
     for node in nodes.values():
         for group in _colocation(node):
-            if group not in nodes:
+            if group not in nodes and group not in known:
                 raise ValueError(
                     f"Node '{node.name}' expects to be colocated with unknown node '{group}'"
                 )
@@ -442,7 +493,8 @@ def _check_inputs(node: _Node, nodes: Mapping[str, _Node], input_map: InputMap) 
 # -- Making ----------------------------------------------------------------------------------------
 
 
-def _add_functions(graph: Graph, library: proto.FunctionDefLibrary) -> None:
+def add_functions(graph: Graph, library: proto.FunctionDefLibrary) -> None:
+    """Add the functions of a GraphDef's library; ValueError if they don't fit."""
     for message in library.function:
         add_function(graph, GraphFunction.from_proto(message, graph))
     for pair in library.gradient:

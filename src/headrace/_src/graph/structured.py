@@ -63,10 +63,20 @@ def is_loop(op: Any) -> bool:
     return "body" in parts_of(op)
 
 
-@cache
+_plain: dict[Definition, Definition] = {}  # of each definition with an effect
+
+
 def with_effect(definition: Definition, effect: Effect) -> Definition:
-    """The definition of structured nodes whose parts have an effect."""
-    return replace(definition, effect=effect)
+    """The one definition of structured nodes of this kind whose parts have an effect."""
+    plain = _plain.get(definition, definition)
+    return plain if plain.effect is effect else _with_effect(plain, effect)
+
+
+@cache
+def _with_effect(plain: Definition, effect: Effect) -> Definition:
+    made = replace(plain, effect=effect)
+    _plain[made] = plain
+    return made
 
 
 def effect_of(parts: Iterable[Any]) -> Effect:

@@ -8,11 +8,11 @@ array stores them: the kernels are the same.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 from headrace._src.graph.control_roles import Flow
 from headrace._src.graph.definition import Definition
+from headrace._src.graph.internal_definitions import form
 from headrace._src.lowering.list_anchors import row_kept
 
 __all__ = ["carrying", "holds_data", "keeping"]
@@ -25,7 +25,7 @@ def holds_data(node: Any, index: int) -> bool:
     return index == 0 or node.definition.flow is not Flow.MERGE
 
 
-@cache
+@form("carrying")
 def carrying(definition: Definition) -> Definition:
     """Return the definition of a control-flow node that forwards references."""
     schema = definition.schema
@@ -36,7 +36,7 @@ def carrying(definition: Definition) -> Definition:
     return replace(definition, schema=schema.by_reference(inputs, outputs))
 
 
-@cache
+@form("keeping")
 def keeping(definition: Definition) -> Definition:
     """Return the definition of a node that puts a reference into a tensor array."""
     kept = row_kept(definition)

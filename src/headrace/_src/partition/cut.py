@@ -10,28 +10,43 @@ All decisions were made on the whole step: the partitions keep its order, so non
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
 
 from headrace._src.core.dtypes import float32
-from headrace._src.devices.device import find_device
 from headrace._src.graph.dataflow import Dataflow, Feed, Node, Value, ValueType
 from headrace._src.graph.definition import Definition
 from headrace._src.graph.partition import Edge, Partition, Partitions
 from headrace._src.ops.base.transfers import RECV, SEND, SEND_CONTROL, for_flow, is_transfer
 from headrace._src.partition.control_loops import Looped, add_control_loops
-from headrace._src.partition.transfers import settle_devices
+from headrace._src.partition.stages import NO_STAGE, awaited, levels
+from headrace._src.partition.transfers import on_device, settle_devices
 
-__all__ = ["cut"]
+__all__ = ["cut", "cut_all"]
 
 _EMPTY = ValueType(float32, (0,))
 
 
-def cut(flow: Dataflow) -> Dataflow | Partitions:
-    """Return the partitions of a step; the flow itself if all of it is on one device."""
+def cut(
+    flow: Dataflow, incarnations: Mapping[str, int] = MappingProxyType({})
+) -> Dataflow | Partitions:
+    """Return the partitions of a step; the flow itself if all of it is on one device.
+    incarnations: of the devices, by name; 0 for one that isn't listed.
+    """
     if len(flow.devices) < 2:
         return flow
-    flow = settle_devices(flow)
-    return _Cut(add_control_loops(flow) if flow.steers else Looped(flow, {})).run()
+    return cut_all(flow, incarnations, flow.devices[0])
+
+
+def cut_all(flow: Dataflow, incarnations: Mapping[str, int], home: str) -> Partitions:
+    """Return the partitions of a step, also if all of it is on one device. home: the device of
+    what has none, if no other device takes part.
+    """
+    devices = flow.devices or [home]
+    flow = settle_devices(flow) if len(devices) > 1 else on_device(flow, devices[0])
+    looped = add_control_loops(flow) if flow.steers else Looped(flow, {})
+    return _Cut(looped, incarnations, devices).run()
 
 
 class _Half:
@@ -46,6 +61,7 @@ class _Half:
         self.values: dict[Value, Value] = {}
         self.nodes: dict[Node, Node] = {}
         self.fetches: list[Value] = []
+        self.tensors: list[Any] = []  # the client's names of the fetches
         self.targets: list[Node] = []
 
     def add(self, node: Node) -> Node:
@@ -55,11 +71,16 @@ class _Half:
 
 
 class _Cut:
-    def __init__(self, looped: Looped) -> None:
+    def __init__(
+        self, looped: Looped, incarnations: Mapping[str, int], devices: Sequence[str]
+    ) -> None:
         self._flow = flow = looped.flow
+        self._incarnations = incarnations
+        self._levels = levels(flow)
+        self._awaited = awaited(flow)
         self._triggers = looped.triggers
         self._positions: dict[Node, int] = {}
-        self._halves = {device: _Half(device, self._positions) for device in flow.devices}
+        self._halves = {device: _Half(device, self._positions) for device in devices}
         self._moves = self._find_moves()
         self._signals = self._find_signals()
         self._sent: set[tuple[Node, str]] = set()  # control edges
@@ -93,7 +114,8 @@ class _Cut:
                     self._receive(node)
                 else:
                     self._keep(node)
-        sources = [self._fetch(value) for value in flow.fetches]
+        tensors: Sequence[Any] = flow.tensors or flow.fetches
+        sources = [self._fetch(v, t) for v, t in zip(flow.fetches, tensors, strict=True)]
         for node in flow.targets:
             half = self._halves[node.device]
             half.targets.append(half.nodes[node])
@@ -122,7 +144,8 @@ class _Cut:
             tuple(feed for feed in self._flow.feeds if feed in feeds),
             tuple(half.fetches),
             tuple(dict.fromkeys(half.targets)),
-            returns=returns,
+            tuple(half.tensors),
+            returns,
         )
 
     # -- Nodes -------------------------------------------------------------------------------------
@@ -183,7 +206,11 @@ class _Cut:
     def _send(self, move: Node, half: _Half) -> None:
         """Add the Send of a TRANSFER's value."""
         value = half.values[_moved(move)]
-        attrs = {"T": move.attrs["T"], **self._edge(move, half.device, move.device)}
+        attrs = {
+            "T": move.attrs["T"],
+            **self._edge(move, half.device, move.device),
+            "stage": self._stage(_moved(move).producer),
+        }
         send = self._node(SEND, f"{move.name}/send", attrs, (value,), (), (), move, half)
         half.targets.append(send)
 
@@ -201,6 +228,8 @@ class _Cut:
         attrs = {
             "tensor_type": move.attrs["T"],
             **self._edge(move, source.device, half.device),
+            "stage": self._stage(move),
+            "awaits": self._awaits(move),
         }
         controls = self._controls(waits, half)
         recv = self._node(RECV, f"{move.name}/recv", attrs, (), controls, move.types, move, half)
@@ -214,6 +243,7 @@ class _Cut:
         half = self._halves[control.device]
         name = f"{control.name}/signal_{device.rsplit(':', 1)[-1]}/send"
         attrs = self._edge(control, half.device, device, "^")
+        attrs["stage"] = self._stage(control)
         after = (half.nodes[control],)
         half.targets.append(self._node(SEND_CONTROL, name, attrs, (), after, (), control, half))
         self._sent.add((control, device))
@@ -226,7 +256,12 @@ class _Cut:
         if key not in self._received:
             name = f"{control.name}/signal_{half.device.rsplit(':', 1)[-1]}/recv"
             edge = self._edge(control, control.device, half.device, "^")
-            attrs = {"tensor_type": float32, **edge}
+            attrs = {
+                "tensor_type": float32,
+                **edge,
+                "stage": self._stage(control, 1),
+                "awaits": self._awaits(control),
+            }
             trigger = self._triggers.get(key)
             after = () if trigger is None else (half.nodes[trigger],)
             recv = self._node(RECV, name, attrs, (), after, (_EMPTY,), control, half)
@@ -244,9 +279,15 @@ class _Cut:
         return {
             "tensor_name": tensor,
             "send_device": sender,
-            "send_device_incarnation": find_device(sender).incarnation,
+            "send_device_incarnation": self._incarnations.get(sender, 0),
             "recv_device": receiver,
         }
+
+    def _stage(self, node: Any, crossings: int = 0) -> int:
+        return self._levels[node] + crossings if self._levels else NO_STAGE
+
+    def _awaits(self, node: Node) -> tuple[int, ...]:
+        return tuple(sorted(self._awaited.get(node, ())))
 
     def _node(
         self,
@@ -266,13 +307,14 @@ class _Cut:
 
     # -- Fetches -----------------------------------------------------------------------------------
 
-    def _fetch(self, value: Value) -> tuple[str, int]:
+    def _fetch(self, value: Value, tensor: Any) -> tuple[str, int]:
         """Return the device of a fetched value, and its position among its partition's fetches."""
         source = value.producer
         half = next(iter(self._halves.values()))
         if isinstance(source, Node) and source.constant is None:
             half = self._halves[source.device]
         half.fetches.append(self._value(value, half))
+        half.tensors.append(tensor)
         return half.device, len(half.fetches) - 1
 
 

@@ -27,7 +27,7 @@ from headrace._src.graph.definition import Effect
 from headrace._src.graph.structured import Unraisable, parts_of
 from headrace._src.ops.base.transfers import TRANSFER, is_transfer
 
-__all__ = ["add_transfers", "settle_devices", "verify_transfers"]
+__all__ = ["add_transfers", "on_device", "settle_devices", "verify_transfers"]
 
 
 def add_transfers(flow: Dataflow) -> Dataflow:
@@ -186,7 +186,7 @@ def _settle_structures(flow: Dataflow) -> Dataflow:
         if len(wanted) > 1:
             raise Unraisable(f"'{node.name}' spans {' and '.join(wanted)}")
         device = next(iter(wanted), "") or _of_lists(node) or node.device
-        part = {name: _on_device(inner, device) for name, inner in parts_of(node).items()}
+        part = {name: on_device(inner, device) for name, inner in parts_of(node).items()}
         return replace(node, device=device, attrs={**node.attrs, **part})
 
     if not any(parts_of(n) for n in flow.nodes) or not _several(flow):
@@ -224,9 +224,9 @@ def _is_asked(node: Node) -> bool:
     return any(v.dtype._is_ref_dtype or v.dtype.name == "resource" for v in node.inputs)
 
 
-def _on_device(flow: Dataflow, device: str) -> Dataflow:
-    """Return a part of a structured node with all nodes on one device."""
-    flow = map_parts(flow, lambda part: _on_device(part, device))
+def on_device(flow: Dataflow, device: str) -> Dataflow:
+    """Return a flow, and the parts in it, with all nodes on one device."""
+    flow = map_parts(flow, lambda part: on_device(part, device))
     return rebuild(flow, lambda node, inputs, controls: node.moved(inputs, controls, device))
 
 

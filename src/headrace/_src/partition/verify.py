@@ -8,6 +8,7 @@ from headrace._src.graph.partition import PartitionedProgram, Partitions
 from headrace._src.graph.program import Program
 from headrace._src.graph.verify_flow import verify_dataflow, verify_program
 from headrace._src.ops.base.transfers import is_recv, is_send, is_transfer, key_of
+from headrace._src.partition.stages import verify_stages
 
 __all__ = ["verify_partitions", "verify_programs"]
 
@@ -41,6 +42,7 @@ def verify_partitions(step: Dataflow | Partitions) -> None:
                     raise _wrong(f"{key_of(node.attrs)} is used twice")
     if sent.keys() != received.keys():
         raise _wrong(f"{sent.keys() ^ received.keys()} are sent or received, but not both")
+    verify_stages(part.flow for part in step.parts)
     for key, recv in received.items():
         if step.positions[sent[key]] >= step.positions[recv]:
             raise _wrong(f"{key} is received before it is sent")

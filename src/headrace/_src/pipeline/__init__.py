@@ -1,5 +1,6 @@
 """The order of passes from fetches and feeds to a Program."""
 
+from headrace._src.pipeline.divided import divide, finish_partitions
 from headrace._src.pipeline.passes import (
     PASSES,
     Options,
@@ -17,7 +18,9 @@ __all__ = [
     "compile_at",
     "compile_step",
     "finish",
+    "divide",
     "finish_as_is",
+    "finish_partitions",
     "optimise",
     "prepare",
 ]

@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from headrace._src.core.config import settings
-from headrace._src.devices.device import find_device
+from headrace._src.devices.device import compiler_of
 from headrace._src.graph.dataflow import Dataflow, Node
 from headrace._src.lowering.backends import backend
 
@@ -53,7 +53,7 @@ def cluster(flow: Dataflow, tell: Callable[[Node, str], None] | None = None) -> 
 
 def _further_backends(flow: Dataflow) -> set[str]:
     """Return the names of the backends of a flow's devices that are not CPUs."""
-    compilers = {find_device(device).compiler for device in flow.devices}
+    compilers = {compiler_of(device) for device in flow.devices}
     return {name for name in compilers if name not in (None, "llvm")}
 
 

@@ -19,7 +19,7 @@ from headrace._src.core.collector import without_collector
 from headrace._src.core.config import settings
 from headrace._src.core.progress import announced
 from headrace._src.devices.blocks import working_memory
-from headrace._src.devices.device import Device, local_devices
+from headrace._src.devices.device import Device, local_devices, within
 from headrace._src.graph.dataflow import Dataflow, Node, map_parts
 from headrace._src.graph.operation import Operation, Tensor
 from headrace._src.graph.program import Program
@@ -40,6 +40,7 @@ from headrace._src.optimize.specialise import specialise
 from headrace._src.optimize.states import verify_order
 from headrace._src.partition.compress import compress_transfers
 from headrace._src.partition.cut import cut
+from headrace._src.partition.stages import earliest_first
 from headrace._src.partition.transfers import add_transfers, settle_devices, verify_transfers
 from headrace._src.partition.verify import verify_partitions, verify_programs
 from headrace._src.pipeline.clusters import cluster, recompute, rewrite, separate_lists
@@ -48,7 +49,18 @@ from headrace._src.pipeline.reports import report_races
 from headrace._src.pipeline.schedule import schedule, schedule_flow
 from headrace._src.place.constraints import Placement, place
 
-__all__ = ["PASSES", "Options", "compile_step", "finish", "finish_as_is", "optimise", "prepare"]
+__all__ = [
+    "PASSES",
+    "Options",
+    "compile_step",
+    "finish",
+    "finish_as_is",
+    "incarnations",
+    "optimise",
+    "prepare",
+    "run_stage",
+    "with_transfers",
+]
 
 Shape = tuple[int, ...] | None
 Watch = Callable[[str, Any], None]
@@ -136,6 +148,8 @@ PASSES: list[PipelinePass] = [
         verify_transfers,
         "by itself",
     ),
+    # Tasks must not wait for each other because of the order of effects, where that is open.
+    PipelinePass("transfer", "sort", lambda f, o: earliest_first(f), verify_transfers, "by itself"),
     # Reads of variables become explicit; so do shapes, constants and the order of effects.
     PipelinePass("read", "read", lambda f, o: read_variables(f), verify_reads),
     PipelinePass("optimise", "specialise", lambda s, o: specialise(*s), verify_order),
@@ -166,9 +180,16 @@ PASSES: list[PipelinePass] = [
         verify_order,
         "whole first",
     ),
-    PipelinePass("finish", "cut", lambda f, o: cut(f), verify_partitions, "by itself"),
+    PipelinePass(
+        "finish", "cut", lambda f, o: cut(f, incarnations(o)), verify_partitions, "by itself"
+    ),
     PipelinePass("finish", "schedule", lambda f, o: schedule(f), verify_programs, "by itself"),
 ]
+
+
+def incarnations(options: Options) -> dict[str, int]:
+    """Return the incarnations of a session's devices."""
+    return {device.name: device.incarnation for device in options.devices}
 
 
 @without_collector
@@ -177,11 +198,15 @@ def prepare(
     targets: Sequence[Operation],
     feeds: Sequence[Tensor],
     options: Options,
+    report: bool = True,
 ) -> Dataflow:
-    """Return the operations that a step needs, on their devices."""
+    """Return the operations that a step needs, on their devices. `report`: whether to warn of
+    accesses to variables that nothing orders.
+    """
     request = Request(tuple(fetches), tuple(targets), tuple(feeds))
-    step = _run("prepare", request, options)
-    report_races(find_races(step))
+    step = run_stage("prepare", request, options)
+    if report:
+        report_races(find_races(step))
     return step
 
 
@@ -191,10 +216,10 @@ def optimise(step: Dataflow, shapes: Sequence[Shape], options: Options) -> Dataf
     has no structured form.
     """
     if step.steers or step.calls:
-        step = _run("raise", step, options)
-    step = _run("transfer", step, options)
-    step = _run("read", step, options)
-    return _run("optimise", (step, shapes), options)
+        step = run_stage("raise", step, options)
+    step = run_stage("transfer", step, options)
+    step = run_stage("read", step, options)
+    return run_stage("optimise", (step, shapes), options)
 
 
 def finish(flow: Dataflow, options: Options, compiled: bool = False) -> Any:
@@ -203,10 +228,10 @@ def finish(flow: Dataflow, options: Options, compiled: bool = False) -> Any:
     """
     if compiled:
         with announced("compiling a step"):
-            flow = _run("compile", flow, options)
+            flow = run_stage("compile", flow, options)
     elif options.jit == "auto":
-        flow = _run("interpret", flow, options)
-    return _run("finish", flow, options)
+        flow = run_stage("interpret", flow, options)
+    return run_stage("finish", flow, options)
 
 
 def _compiling(options: Options) -> Callable[[Dataflow], Program]:
@@ -219,19 +244,27 @@ def finish_as_is(step: Dataflow, options: Options, whole: bool = False) -> Any:
     """Return the program of a prepared step that runs with any shapes, or its PartitionedProgram.
     `whole`: one Program, whatever the devices.
     """
-    step = _run("transfer", hold_constants(step), replace(options, watch=None))
-    step = read_variables(step, ordered=True)
-    if settings().verify:
-        verify_reads(step)
-        verify_transfers(step)
+    step = with_transfers(step, options)
     if whole:
         return replace(schedule_flow(step), specialised=False)
-    made = _run("finish", step, replace(options, watch=None))
+    made = run_stage("finish", step, replace(options, watch=None))
     if isinstance(made, Program):
         return replace(made, specialised=False)
     programs = tuple(replace(program, specialised=False) for program in made.programs)
     joined = made.joined and replace(made.joined, specialised=False)
     return replace(made, programs=programs, joined=joined)
+
+
+def with_transfers(step: Dataflow, options: Options) -> Dataflow:
+    """Return a prepared step that runs with any shapes, in which transfers and reads are
+    explicit.
+    """
+    step = run_stage("transfer", hold_constants(step), replace(options, watch=None))
+    step = read_variables(step, ordered=True)
+    if settings().verify:
+        verify_reads(step)
+        verify_transfers(step)
+    return step
 
 
 def compile_step(
@@ -249,14 +282,16 @@ def compile_step(
     return finish(flow, options, options.jit != "off")
 
 
-def _run(stage: str, form: Any, options: Options) -> Any:
+def run_stage(stage: str, form: Any, options: Options) -> Any:
+    """Run the passes of a stage, each with its verifier."""
     for each in PASSES:
         if each.stage == stage:
-            form = (
-                _deeply(each, form, options)
-                if isinstance(form, Dataflow)
-                else each.run(form, options)
-            )
+            with within(options.devices):  # a server's are not those of the process
+                form = (
+                    _deeply(each, form, options)
+                    if isinstance(form, Dataflow)
+                    else each.run(form, options)
+                )
             if settings().verify:
                 each.verify(form)
             if options.watch is not None:

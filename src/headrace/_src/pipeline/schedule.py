@@ -33,19 +33,12 @@ def schedule(step: Dataflow | Partitions) -> Program | PartitionedProgram:
     joined = join(step)
     return PartitionedProgram(
         tuple(part.device for part in step.parts),
-        tuple(_named(schedule_flow(part.flow), step, i) for i, part in enumerate(step.parts)),
+        tuple(schedule_flow(part.flow) for part in step.parts),
         tuple(tuple(position[feed] for feed in part.flow.feeds) for part in step.parts),
         step.sources,
         step.edges,
         None if joined is None else schedule_flow(joined),
     )
-
-
-def _named(program: Program, step: Partitions, number: int) -> Program:
-    """Return a partition's program with the client's tensors as the names of its fetches."""
-    mine = [t for t, (part, _) in zip(step.tensors, step.sources, strict=True) if part == number]
-    slots = [slot for _, slot in program.fetches]
-    return replace(program, fetches=tuple(zip(mine, slots, strict=True)))
 
 
 @without_collector

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from headrace._src.core.errors import InvalidArgumentError
-from headrace._src.devices.device import Device, Link
+from headrace._src.devices.device import Device, LinkCost
 from headrace._src.graph.dataflow import Dataflow, Node
 from headrace._src.graph.operation import Operation
 from headrace._src.place.contract import contract, expanded
@@ -129,7 +129,7 @@ def model_devices(devices: Sequence[Device], measured: MeasuredCosts | None = No
         task = device.name.partition("/device:")[0]
         limit = device.allocator.limit
         models.append(DeviceModel(device.name, device.type, task, memory=limit or None, port=task))
-    return ClusterModel(tuple(models), links, Link(1e-4, 1e9))
+    return ClusterModel(tuple(models), links, LinkCost(1e-4, 1e9))
 
 
 def predict(

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace._src.core.errors import InvalidArgumentError
-from headrace._src.devices.device import Link
+from headrace._src.devices.device import LinkCost
 from headrace._src.place.cost_graph import ClusterModel, DeviceModel
 
 __all__ = ["cluster_of", "read_cluster"]
@@ -60,7 +60,7 @@ def cluster_of(content: Any) -> ClusterModel:
         raise ValueError("machines must be a list of at least one")
     devices = [device for machine in content["machines"] for device in _devices(machine)]
     ports = {device.port for device in devices}
-    links: dict[tuple[str, str], Link] = {}
+    links: dict[tuple[str, str], LinkCost] = {}
     for entry in content.get("links", []):
         _check(entry, "a link", {"between", "latency", "bandwidth"}, {"between", "bandwidth"})
         ends = entry["between"]
@@ -106,14 +106,14 @@ def _devices(machine: Any) -> list[DeviceModel]:
     ]
 
 
-def _link(entry: Mapping[str, Any]) -> Link:
+def _link(entry: Mapping[str, Any]) -> LinkCost:
     latency = entry.get("latency", 0.0)
     if isinstance(latency, bool) or not isinstance(latency, int | float) or latency < 0:
         raise ValueError(f"latency must be seconds, at least 0, not {latency!r}")
     rate = _size(entry["bandwidth"], "bandwidth")
     if not rate > 0:
         raise ValueError("bandwidth must be above 0")
-    return Link(float(latency), rate)
+    return LinkCost(float(latency), rate)
 
 
 def _check(entry: Any, what: str, known: set[str], needed: set[str]) -> None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from headrace._src.core.errors import InvalidArgumentError
-from headrace._src.devices.device import BY_REFERENCE, Link
+from headrace._src.devices.device import BY_REFERENCE, LinkCost
 
 __all__ = [
     "Assignment",
@@ -142,8 +142,8 @@ class ClusterModel:
     """
 
     devices: tuple[DeviceModel, ...]
-    links: Mapping[tuple[str, str], Link] = field(default_factory=dict)
-    network: Link | None = None
+    links: Mapping[tuple[str, str], LinkCost] = field(default_factory=dict)
+    network: LinkCost | None = None
 
     def __post_init__(self) -> None:
         if not self.devices:
@@ -152,7 +152,7 @@ class ClusterModel:
         if len(set(names)) < len(names):
             raise ValueError(f"devices of a cluster need different names, but got {names}")
 
-    def link(self, source: int, target: int) -> Link:
+    def link(self, source: int, target: int) -> LinkCost:
         """Return the cost of sending from one device to another, by their numbers."""
         a, b = self.devices[source], self.devices[target]
         for pair in ((a.name, b.name), (a.port, b.port)):

@@ -18,7 +18,7 @@ from typing import Any
 
 from headrace._src.core.device_names import DeviceSpec
 from headrace._src.core.errors import DataLossError, InvalidArgumentError
-from headrace._src.devices.device import Link
+from headrace._src.devices.device import LinkCost
 from headrace._src.place.cost_graph import CostGraph, CostItem
 
 __all__ = ["Measured", "MeasuredCosts", "calibrate", "fingerprint", "fit_link"]
@@ -52,7 +52,7 @@ class MeasuredCosts:
     """
 
     nodes: Mapping[tuple[str, str], Measured] = field(default_factory=dict)
-    links: Mapping[tuple[str, str], Link] = field(default_factory=dict)
+    links: Mapping[tuple[str, str], LinkCost] = field(default_factory=dict)
     graph: str = ""
 
     def with_times(self, times: Iterable[tuple[str, str, float]]) -> MeasuredCosts:
@@ -78,7 +78,7 @@ class MeasuredCosts:
             for node in device.node_stats
         )
 
-    def with_link(self, source: str, target: str, link: Link) -> MeasuredCosts:
+    def with_link(self, source: str, target: str, link: LinkCost) -> MeasuredCosts:
         """Return the costs with the costs of a link."""
         return replace(self, links={**self.links, (source, target): link})
 
@@ -155,7 +155,7 @@ class MeasuredCosts:
             links = {}
             for pair, (seconds, bytes_per_second) in content["links"].items():
                 source, _, target = pair.partition(" -> ")
-                links[source, target] = Link(float(seconds), float(bytes_per_second))
+                links[source, target] = LinkCost(float(seconds), float(bytes_per_second))
             return MeasuredCosts(nodes, links, str(content["graph"]))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise DataLossError(None, None, f"{path} is damaged: {error!r}") from None
@@ -189,7 +189,7 @@ def fingerprint(operations: Iterable[Any]) -> str:
     return known.hexdigest()[:16]
 
 
-def fit_link(samples: Sequence[tuple[int, float]]) -> Link:
+def fit_link(samples: Sequence[tuple[int, float]]) -> LinkCost:
     """Return the link that fits samples of (bytes, seconds) best, by least squares.
 
     Samples are weighted by the inverse of their seconds, so that small transfers, of which there
@@ -214,7 +214,7 @@ def fit_link(samples: Sequence[tuple[int, float]]) -> Link:
         per_byte = math.fsum(w * b * s for w, (b, s) in zip(weights, samples, strict=True)) / (
             math.fsum(w * b * b for w, (b, _) in zip(weights, samples, strict=True))
         )
-    return Link(seconds, 1 / per_byte if per_byte > 0 else math.inf)
+    return LinkCost(seconds, 1 / per_byte if per_byte > 0 else math.inf)
 
 
 def calibrate(graph: CostGraph, seconds: float, device_type: str = "CPU") -> CostGraph:

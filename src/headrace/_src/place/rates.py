@@ -16,7 +16,7 @@ import numpy as np
 
 from headrace._src.place.estimate import Roofs
 
-__all__ = ["Sample", "fit_rates", "show_rates"]
+__all__ = ["TimedSample", "fit_rates", "show_rates"]
 
 _PULL = 0.01  # the weight of a rate's distance to its roof, against that of a step's error
 _LEAST = 0.05  # of its roof: no rate is lower, because no work is free
@@ -24,7 +24,7 @@ _SWEEPS = 500
 
 
 @dataclass(frozen=True)
-class Sample:
+class TimedSample:
     """A step that was measured: what it does, and its seconds."""
 
     name: str
@@ -36,7 +36,7 @@ class Sample:
             raise ValueError(f"step {self.name} can't have taken {self.seconds} seconds")
 
 
-def fit_rates(samples: Sequence[Sample], roofs: Roofs) -> dict[str, float]:
+def fit_rates(samples: Sequence[TimedSample], roofs: Roofs) -> dict[str, float]:
     """Return the rates under which the steps would take nearly what they took."""
     names = sorted({what for sample in samples for what in sample.amounts})
     if not names:

@@ -17,7 +17,7 @@ from headrace._src.graph.dataflow import origin_of
 from headrace._src.graph.definition import Effect, asks_for_step
 from headrace._src.graph.program import Instruction, Program
 
-__all__ = ["CONTROL", "Frame", "FrameNode", "Frames"]
+__all__ = ["CONTROL", "FrameNode", "Frames", "LoopFrame"]
 
 CONTROL = -1  # the output number of an edge that carries no value
 _NEVER = 2**60  # no node has this many dead inputs
@@ -68,17 +68,17 @@ class FrameNode:
         self.inputs: tuple[int, ...] = ()
         self.output = 0
         self.edges: list[tuple[int, int]] = []
-        self.target: Frame | None = None
+        self.target: LoopFrame | None = None
 
 
-class Frame:
+class LoopFrame:
     """The part of a loop that all its iterations share.
 
     pending: the number of arrivals that each node waits for. readers: the number of nodes that read
     each slot.
     """
 
-    def __init__(self, name: str, parent: Frame | None, parallel: int) -> None:
+    def __init__(self, name: str, parent: LoopFrame | None, parallel: int) -> None:
         self.name = name
         self.parent = parent
         self.parallel = parallel
@@ -98,9 +98,9 @@ class Frames:
     """
 
     def __init__(self, program: Program, kernels: Sequence[Callable[..., Any]]) -> None:
-        self.root = Frame("", None, 1)
-        self.home: dict[int, tuple[Frame, int]] = {}
-        self._children: dict[tuple[Frame, str], Frame] = {}
+        self.root = LoopFrame("", None, 1)
+        self.home: dict[int, tuple[LoopFrame, int]] = {}
+        self._children: dict[tuple[LoopFrame, str], LoopFrame] = {}
         self.nodes = [
             FrameNode(i, kernel) for i, kernel in zip(program.instructions, kernels, strict=True)
         ]
@@ -114,7 +114,7 @@ class Frames:
         self.constants = dict(program.constants)
         for slot in (*self.feeds, *self.constants):
             self._settle(slot, self.root)
-        self._frame: dict[FrameNode, Frame] = {}
+        self._frame: dict[FrameNode, LoopFrame] = {}
         for node in self.nodes:
             self._place(node)
         # The consumers of each feed's slot: no node writes a feed, so none has edges to them.
@@ -132,7 +132,7 @@ class Frames:
                 )
             frame.readers[local] += 1
 
-    def _settle(self, slot: int, frame: Frame) -> None:
+    def _settle(self, slot: int, frame: LoopFrame) -> None:
         if slot not in self.home:  # a fed output keeps the feed's slot
             self.home[slot] = frame, frame.slots
             frame.slots += 1
@@ -155,17 +155,17 @@ class Frames:
             self._settle(slot, target)
         node.output = self.home[i.output][1] if i.width else 0
 
-    def _reached(self, node: FrameNode) -> Frame:
+    def _reached(self, node: FrameNode) -> LoopFrame:
         assert node.target is not None
         return node.target
 
-    def _target(self, node: FrameNode, frame: Frame) -> Frame:
+    def _target(self, node: FrameNode, frame: LoopFrame) -> LoopFrame:
         """Return the frame that a node writes to."""
         if node.flow is Flow.ENTER:
             attrs = node.op._attrs
             key = frame, attrs["frame_name"]
             parallel = max(1, attrs["parallel_iterations"])
-            child = self._children.setdefault(key, Frame(key[1], frame, parallel))
+            child = self._children.setdefault(key, LoopFrame(key[1], frame, parallel))
             child.enters += 1
             return child
         if node.flow is Flow.EXIT:
@@ -177,7 +177,7 @@ class Frames:
             return frame.parent
         return frame
 
-    def _torn(self, node: FrameNode, frames: list[Frame]) -> InvalidArgumentError:
+    def _torn(self, node: FrameNode, frames: list[LoopFrame]) -> InvalidArgumentError:
         names = " and ".join(f"'{f.name}'" for f in frames[:2])
         return InvalidArgumentError(
             None,

@@ -106,7 +106,8 @@ class NodeContext:
 
     def state(self, kind: type, make: Callable[[], Any]) -> Any:
         """Return this operation's own state in this session, such as a generator's counter."""
-        return self.resources.get_or_create("", "", OPERATION_STATE + self.name, kind, make)
+        container = self.resources.operations
+        return self.resources.get_or_create("", container, OPERATION_STATE + self.name, kind, make)
 
 
 def bind(

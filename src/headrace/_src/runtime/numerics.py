@@ -19,6 +19,7 @@ from headrace._src.devices.resources import ResourceHandle, Resources
 from headrace._src.devices.variable_state import VariableState
 from headrace._src.graph.dataflow import origin_of
 from headrace._src.graph.definition import Effect
+from headrace._src.graph.operation import Operation
 from headrace._src.graph.program import Instruction
 
 __all__ = ["guarded"]
@@ -34,6 +35,8 @@ def guarded(
     `resources` holds the variables that handles name.
     """
     op = origin_of(instruction.op)
+    if not isinstance(op, Operation):  # the client's operation is in another process
+        op = instruction.op
     definition = op.definition
     steers = definition.flow is not None  # it only passes its inputs on
     makes = any(_is_inexact(t.dtype) for t in op._outputs)

@@ -39,7 +39,7 @@ from headrace._src.devices.device import Device
 from headrace._src.devices.pending import Pending
 from headrace._src.devices.rendezvous import Key
 from headrace._src.devices.resources import Resources
-from headrace._src.devices.step_context import active
+from headrace._src.devices.step_context import StepContext, active
 from headrace._src.graph.dataflow import origin_of
 from headrace._src.graph.partition import PartitionedProgram, is_long
 from headrace._src.graph.program import Instruction
@@ -78,7 +78,12 @@ class PartitionedExecutable:
         programs = self.program.programs
         waiting = [_blocks(part.instructions) for part in programs]
         return [
-            Executable(part, self.resources, guard=self._guard, others_wait=sum(waiting) > waits)
+            Executable(
+                part,
+                self.resources,
+                guard=self._guard,
+                others_wait=sum(waiting) > waits or _awaits(part.instructions),
+            )
             for part, waits in zip(programs, waiting, strict=True)
         ]
 
@@ -86,6 +91,11 @@ class PartitionedExecutable:
     def _lines(self) -> list[_Line] | None:
         """The fixed orders of the partitions; None if some of them must count dependencies."""
         return None if any(map(_counts, self.parts)) else list(map(_Line, self.parts))
+
+    @property
+    def counts(self) -> bool:
+        """Whether some partition must count dependencies."""
+        return self._lines is None
 
     def run(self, feeds: Sequence[Any]) -> list[Any]:
         """Run all partitions; see Executable.run."""
@@ -120,12 +130,19 @@ def _counts(executable: Executable) -> bool:
     """Return whether a partition must count dependencies."""
     instructions = executable.program.instructions
     steers = any(i.op.definition.flow is not None for i in instructions)
-    return executable.watches or steers or _blocks(instructions)
+    return executable.watches or steers or _blocks(instructions) or _awaits(instructions)
 
 
 def _blocks(instructions: Sequence[Instruction]) -> bool:
     """Return whether some instruction may block on something else than another partition."""
     return any(i.op.definition.may_wait and i.op.definition is not RECV for i in instructions)
+
+
+def _awaits(instructions: Sequence[Instruction]) -> bool:
+    """Return whether something that is received comes after an op of another partition, maybe of
+    another process, that may block.
+    """
+    return any(is_recv(i.op) and i.op._attrs["awaits"] for i in instructions)
 
 
 class PartitionedStep:
@@ -140,9 +157,13 @@ class PartitionedStep:
         executable: PartitionedExecutable,
         deadline: float | None = None,
         observe: Observer | None = None,
+        context: StepContext | None = None,
     ) -> None:
         self._executable = executable
-        self.context, self._is_part = context_in(executable.resources, deadline, observe)
+        self._is_part = False
+        if context is None:
+            context, self._is_part = context_in(executable.resources, deadline, observe)
+        self.context = context
         self.rendezvous = self.context.rendezvous
         self.observe = observe
         self.counts = deadline is not None or observe is not None
@@ -158,12 +179,7 @@ class PartitionedStep:
 
     def run(self, feeds: Sequence[Any]) -> list[Any]:
         """Run all partitions and return the fetches."""
-        self._runs = runs = self._executable.runs(self, feeds)
-        self._left = len(runs)
-        # What begins with a Recv is blocked at once: it must not look ready to the pool.
-        self.ready.extend(sorted(runs, key=lambda run: not run.begins_with_recv))
-        for run in runs:
-            run.queued = True
+        self._begin(feeds)
         timer = self._timer()
         try:
             self._work()
@@ -175,7 +191,20 @@ class PartitionedStep:
             self._finish()
         if self._error is not None:
             raise self._error
-        fetched = [run.fetch() for run in runs]
+        return self._fetched()
+
+    def _begin(self, feeds: Sequence[Any]) -> None:
+        """Make the runs of the partitions ready; ShapesChanged if a variable has another shape."""
+        self._runs = runs = self._executable.runs(self, feeds)
+        self._left = len(runs)
+        # What begins with a Recv is blocked at once: it must not look ready to the pool.
+        self.ready.extend(sorted(runs, key=lambda run: not run.begins_with_recv))
+        for run in runs:
+            run.queued = True
+
+    def _fetched(self) -> list[Any]:
+        """Return the fetches, once all partitions are over."""
+        fetched = [run.fetch() for run in self._runs]
         return [fetched[part][position] for part, position in self._executable.program.sources]
 
     def cancel(self, error: BaseException) -> None:
@@ -291,13 +320,17 @@ class PartitionedStep:
         """Cancel what is blocked and raise, unless all of it has been claimed: elements taken from
         a queue must not be lost, and the step ends if nothing else is missing.
         """
-        ended = [one for run in self._runs if not run.over for one in run.cancel_waits()]
+        ended = self._cancel_waits()
         if any(ended) or not ended:
             assert error is not None
             raise error
         with self._lock:
             if not self.ready:
                 self._changed.wait(_MOMENT)
+
+    def _cancel_waits(self) -> list[bool]:
+        """Cancel what is blocked on something else than a partition; see Step.cancel_waits."""
+        return [one for run in self._runs if not run.over for one in run.cancel_waits()]
 
     # -- Ending ------------------------------------------------------------------------------------
 
@@ -318,6 +351,10 @@ class PartitionedStep:
         with self._lock:
             while self._helpers:
                 self._changed.wait(_NAP)
+        self._clean_up()
+
+    def _clean_up(self) -> None:
+        """End what is left of a step that failed, and drop what lived as long as the step."""
         if self._error is not None:
             for run in self._runs:
                 if not run.over:
@@ -334,8 +371,12 @@ class PartitionedStep:
         return timer
 
     def _be_late(self) -> None:
-        """In the timer's thread: stop the step, with an error that names an operation that runs,
-        or else what one waits for.
+        """In the timer's thread: stop the step."""
+        self.cancel(self.lateness())
+
+    def lateness(self) -> BaseException:
+        """Return the error of a step whose deadline has passed: it names an operation that runs, or
+        else what one waits for.
         """
         running = next(filter(None, [run.current() for run in self._runs]), None)
         happening, op = "", None
@@ -347,7 +388,7 @@ class PartitionedStep:
             op = origin_of(node)
             happening = f" while {op.type} '{op.name}' waited for {what}"
         message = f"Timed out waiting for notification: the step's deadline passed{happening}"
-        self.cancel(errors.DeadlineExceededError(None, op, message))
+        return errors.DeadlineExceededError(None, op, message)
 
 
 class _Run:
@@ -489,6 +530,7 @@ class _FixedRun(_Run):
                     return False
                 blocked, self._blocked = self._blocked, None
                 slots[output] = blocked.result()
+                blocked = None  # whoever sent the value learns soon when it's not used any more
                 for i in frees:
                     slots[i] = None
                 number += 1

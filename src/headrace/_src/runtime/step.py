@@ -31,7 +31,7 @@ from headrace._src.graph.control_roles import DEAD, Flow
 from headrace._src.graph.dataflow import Node, origin_of
 from headrace._src.graph.operation import Operation, Tensor
 from headrace._src.ops.base.transfers import is_recv, is_send
-from headrace._src.runtime.frames import CONTROL, Frame, FrameNode
+from headrace._src.runtime.frames import CONTROL, FrameNode, LoopFrame
 from headrace._src.runtime.kernels import ShapesChanged, copy_of, echo, failure, take, translate
 from headrace._src.runtime.waits import report_quiet
 
@@ -75,7 +75,7 @@ class _Iteration:
         self.readers = list(frame.readers)
         self.dead = [0] * len(frame.nodes)
         self.outstanding = 0
-        self.children: dict[Frame, _Run] = {}
+        self.children: dict[LoopFrame, _Run] = {}
 
 
 class _Run:
@@ -96,7 +96,7 @@ class _Run:
         "path",
     )
 
-    def __init__(self, frame: Frame, parent: _Iteration | None) -> None:
+    def __init__(self, frame: LoopFrame, parent: _Iteration | None) -> None:
         self.frame = frame
         self.parent = parent
         outer = "" if parent is None else f"{parent.run.path};{parent.number};"

@@ -27,19 +27,26 @@ from headrace._src.devices.device import devices_on_request, local_devices
 from headrace._src.graph.graph import Graph
 from headrace._src.pipeline import Options
 
-__all__ = ["Asked", "asked", "check_run", "options", "options_for"]
+__all__ = ["Asked", "asked", "check_remote", "check_run", "options", "options_for"]
 
 _MIXED = {1: True, 2: False, 3: True}  # RewriterConfig.Toggle: ON, OFF, AGGRESSIVE
 
 
-def options(config: Any) -> Options:
-    """Return the pipeline options for a ConfigProto (or None)."""
+def options(config: Any, remote: bool = False) -> Options:
+    """Return the pipeline options for a ConfigProto (or None). `remote`: for a session of a
+    cluster, whose devices belong to other processes.
+    """
     if config is None:
         return Options((*local_devices(), *devices_on_request()))
     if not hasattr(config, "allow_soft_placement"):
         raise TypeError(f"config must be a tf.ConfigProto, but got {type(config)}")
-    if config.HasField("cluster_def"):
-        raise UnimplementedError(None, None, "ConfigProto.cluster_def: no sessions of a cluster")
+    if config.HasField("cluster_def") and not remote:
+        raise InvalidArgumentError(
+            None,
+            None,
+            "ConfigProto.cluster_def is for sessions of a cluster, and this one has no target: use "
+            "tf.Session(server.target, config=config)",
+        )
     if config.intra_op_parallelism_threads < 0:
         raise InvalidArgumentError(
             None,
@@ -108,6 +115,26 @@ def asked(config: Any) -> Asked:
         frozenset(config.device_count),
         config.experimental.place_by_cost or settings().place == "cost",
     )
+
+
+def check_remote(config: Any) -> None:
+    """Raise if a ConfigProto asks for what only sessions of one process do."""
+    if config is None:
+        return
+    if config.graph_options.build_cost_model:
+        raise UnimplementedError(
+            None,
+            None,
+            "GraphOptions.build_cost_model: a session of a cluster does not measure costs. Trace a "
+            "run instead: tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE)",
+        )
+    if config.experimental.place_by_cost:
+        raise UnimplementedError(
+            None,
+            None,
+            "ConfigProto.experimental.place_by_cost: the operations of a cluster are placed by "
+            "tf.device and tf.train.replica_device_setter",
+        )
 
 
 def options_for(options: Options, graph: Graph) -> Options:

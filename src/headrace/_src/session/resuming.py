@@ -18,7 +18,7 @@ from pathlib import PurePosixPath
 
 import numpy as np
 
-from headrace._src.core.errors import InvalidArgumentError
+from headrace._src.core.errors import InvalidArgumentError, UnimplementedError
 from headrace._src.core.versions_and_text import as_text
 from headrace._src.devices.resources import OPERATION_STATE, without_device
 from headrace._src.graph.keys import GraphKeys
@@ -42,6 +42,7 @@ def saved_state(session: BaseSession) -> dict[str, np.ndarray]:
 
     Call it between steps that change the state: it waits only for the steps of queue runners.
     """
+    _check_local(session)
     resources = session._resources
     local = session.graph.get_collection(GraphKeys.LOCAL_VARIABLES)
     with resources.gate.shut(resources.sleepers, _PATIENCE) as quiet:
@@ -65,6 +66,7 @@ def resume_state(session: BaseSession, saved: Mapping[str, np.ndarray]) -> None:
 
     Raises InvalidArgumentError if the state belongs to other queues or variables.
     """
+    _check_local(session)
     parts = _by_name(saved)
     steps = parts.pop("", {}).get(_STEPS, ())
     try:
@@ -74,6 +76,17 @@ def resume_state(session: BaseSession, saved: Mapping[str, np.ndarray]) -> None:
         raise InvalidArgumentError(
             None, None, f"the saved state of the session does not fit this graph: {error}"
         ) from None
+
+
+def _check_local(session: BaseSession) -> None:
+    if session._remote is not None:
+        raise UnimplementedError(
+            None,
+            None,
+            "exact_resume: the queues, generators and local variables of this session are on the "
+            f"tasks of the cluster at {session.sess_str}, and only those of one process can be "
+            "saved. Use a saver without exact_resume.",
+        )
 
 
 def left_over(session: BaseSession, saved: Mapping[str, np.ndarray]) -> list[str]:

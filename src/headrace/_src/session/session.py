@@ -7,6 +7,7 @@ how to nest the results. A cache hit costs a few microseconds. Many threads may 
 
 from __future__ import annotations
 
+import sys
 import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -31,7 +32,7 @@ from headrace._src.session.feeds import feed_array
 from headrace._src.session.fetches import FetchPlan, expand_feed, expand_partial_feed
 from headrace._src.session.function_runs import FunctionRuns
 from headrace._src.session.graph_growth_warning import GrowthWatch
-from headrace._src.session.partial_runs import PartialRun, not_set_up
+from headrace._src.session.partial_runs import PartialRun, RemotePartialRun, not_set_up
 from headrace._src.session.process_config import default_config
 from headrace._src.session.specialisations import Variants
 from headrace._src.session.watching import timed, watch_step
@@ -58,7 +59,7 @@ class _Plan:
 
     def __init__(
         self,
-        variants: Variants,
+        variants: Any,  # Variants, or a step at a master
         feeds: tuple[Tensor, ...],
         direct: bool,
         fetches: FetchPlan,
@@ -78,8 +79,12 @@ class _Plan:
 class BaseSession:
     """The common base of all sessions; see Session."""
 
-    def __init__(self, target: str = "", graph: Graph | None = None, config: Any = None) -> None:
-        _check_target(target)
+    _is_placed_whole = True  # even operations that do not run need a device
+
+    def __init__(
+        self, target: str | bytes = "", graph: Graph | None = None, config: Any = None
+    ) -> None:
+        target = _checked_target(target)
         register_xla()
         load_plugins()
         if graph is not None and not isinstance(graph, Graph):
@@ -92,20 +97,29 @@ class BaseSession:
             )
         if config is None:
             config = default_config()
-        self._options = configuration.options(config)
+        self._target = target
+        self._options = configuration.options(config, remote=bool(target))
         self._asked = asked = configuration.asked(config)
         # Whether every run may have a deadline or measure its costs.
         self._watched = bool(asked.timeout or asked.cost_every)
         self._costs: Any = None  # a CostPlacement, if the graph is placed by cost
-        self._placement = self._new_placement(whole=not asked.place_pruned)
+        whole = self._is_placed_whole and not asked.place_pruned
+        self._placement = self._new_placement(whole)
         self._resources = self._new_resources()
         self._plans: dict[Any, _Plan] = {}
         self._expected: dict[Signature, list[Any]] = {}
         self._lock = Lock()
         self._growth = GrowthWatch()
-        self._partial: dict[str, PartialRun] = {}
+        self._partial: dict[str, PartialRun | RemotePartialRun] = {}
         self._closed = False
         self._closed_at: Sequence[source.StackFrame] = ()
+        # The session at a master, if the target names one: it places and runs the steps.
+        self._remote: Any = None
+        if target:
+            from headrace._src.distributed.client import MasterClient  # only sessions of a cluster
+
+            configuration.check_remote(config)
+            self._remote = MasterClient(target, config, whole=self._is_placed_whole)
 
     @property
     def graph(self) -> Graph:
@@ -117,10 +131,12 @@ class BaseSession:
 
     @property
     def sess_str(self) -> str:
-        return ""
+        return self._target
 
     def list_devices(self) -> list[tracing.DeviceAttributes]:
         """Return the devices that operations of this session may be placed on."""
+        if self._remote is not None:
+            return [tracing.DeviceAttributes(*each) for each in self._remote.devices]
         shown = [
             d for d in self._options.devices if not d.on_request or d.type in self._asked.types
         ]
@@ -131,6 +147,9 @@ class BaseSession:
 
         Steps of other threads are cancelled if they are blocked or loop; the rest end normally.
         """
+        if self._remote is not None and not self._closed:
+            self._closed = True
+            self._remote.close()
         self._closed = True
         self._closed_at = source.capture()
         self._resources.close(errors.CancelledError(None, None, "the session was closed"))
@@ -233,7 +252,11 @@ class BaseSession:
                 self._plans[key] = plan
         return plan
 
-    def _prepare(self, wanted: FetchPlan, feeds: tuple[Tensor, ...]) -> Variants:
+    def _prepare(self, wanted: FetchPlan, feeds: tuple[Tensor, ...]) -> Any:
+        if self._remote is not None:
+            mixed = bool(self._options_for_graph().mixed)
+            tensors, targets = wanted.tensors, wanted.targets
+            return self._remote.prepare(self._graph, tensors, targets, feeds, mixed)
         options = replace(self._options_for_graph(), placement=self._placement)
         watch = watch_step(wanted.tensors, wanted.targets, feeds, options)
         if watch is not None:
@@ -241,7 +264,7 @@ class BaseSession:
         step = prepare(wanted.tensors, wanted.targets, feeds, options)
         self._placement.pin(step)
         if self._asked.log_placement and not self._placement.whole:
-            tracing.log_placement(step)
+            print(tracing.step_placement(step), file=sys.stderr)
         expected = self._expected.get(_signature(wanted, feeds), ())
         return Variants(step, options, self._resources, expected, watch)
 
@@ -258,10 +281,12 @@ class BaseSession:
 
     def _check_placement(self) -> None:
         """Raise if an operation of the graph has no device, even if the step does not run it."""
+        if self._remote is not None:
+            return  # the master places the graph
         with self._lock:
             placed = self._placement.extend()
         if placed and self._asked.log_placement:
-            tracing.log_graph(self._placement, placed)
+            print(tracing.graph_placement(self._placement, placed), file=sys.stderr)
 
     def _options_for_graph(self) -> Options:
         return configuration.options_for(self._options, self._graph)
@@ -323,6 +348,8 @@ class BaseSession:
         if options is not None:
             timeout = options.timeout_in_ms or timeout
         plan.runs += 1
+        if self._remote is not None:
+            return self._run_remotely(plan, values, timeout or 0, options, metadata)
         recorder = tracing.recorder(options, metadata, self._asked.measures(plan.runs))
         executable = plan.variants.choose(values)
         # The deadline starts here: the time to compile the step does not count.
@@ -332,6 +359,18 @@ class BaseSession:
         except ShapesChanged:
             executable = plan.variants.despecialise()
         return self._observed(executable, values, deadline, recorder)
+
+    def _run_remotely(
+        self, plan: _Plan, values: list[Any], timeout: int, options: Any, metadata: Any
+    ) -> list[Any]:
+        """Run a step at the master, and collect what the workers have recorded."""
+        asked = None if metadata is None else options
+        times = asked is not None and asked.trace_level > 0
+        graphs = asked is not None and asked.output_partition_graphs
+        results, recorded = plan.variants.run_with(values, timeout, times, graphs)
+        if metadata is not None:
+            tracing.collect(metadata, recorded, self._graph)
+        return results
 
     def _observed(
         self,
@@ -399,7 +438,14 @@ class BaseSession:
                 None, None, "Must specify at least one target to fetch or execute."
             )
         handle = f"partial_run_{id(plan)}_{len(self._partial)}_{time.monotonic_ns()}"
-        self._partial[handle] = PartialRun(handle, plan)
+        if self._remote is None:
+            self._partial[handle] = PartialRun(handle, plan)
+        else:
+            wanted, mixed = plan.fetches, bool(self._options_for_graph().mixed)
+            step = self._remote.prepare(
+                self._graph, wanted.tensors, wanted.targets, plan.feeds, mixed, piecewise=True
+            )
+            self._partial[handle] = RemotePartialRun(handle, plan, step)
         return handle
 
     def partial_run(
@@ -424,15 +470,20 @@ class BaseSession:
 
     @staticmethod
     def reset(target: str, containers: Sequence[str] | None = None, config: Any = None) -> None:
-        """Drop the state in named containers of this process (in all of them by default).
-
-        `config` is ignored: it is for targets other than this process, and those are refused.
+        """Drop the state in named containers (in all of them by default): of this process, or of
+        the tasks that a target's cluster has and `config`'s device filters name.
         """
-        _check_target(target)
+        target = _checked_target(target)
         load_plugins()
         if isinstance(containers, str):
             raise TypeError("containers must be a list of names")
-        reset_containers(containers)
+        if target:
+            from headrace._src.distributed.client import MasterClient  # only sessions of a cluster
+
+            filters = [] if config is None else list(config.device_filters)
+            MasterClient.reset(target, containers or (), filters)
+        else:
+            reset_containers(containers)
 
 
 def _signature(wanted: FetchPlan, feeds: Sequence[Tensor]) -> Signature:
@@ -454,21 +505,19 @@ def _is_element(part: Any) -> bool:
     return isinstance(part, Tensor | Operation | Variable | str)
 
 
-def _check_target(target: Any) -> None:
+def _checked_target(target: Any) -> str:
+    """Return the target of a session: "" for this process, or that of a server."""
     if not isinstance(target, str | bytes):
         raise TypeError(f"target must be a string, but got {type(target)}")
     target = target if isinstance(target, str) else target.decode()
-    if target.startswith("grpc://"):
-        raise errors.UnimplementedError(
-            None, None, f"sessions of other processes are not available: target {target!r}"
-        )
-    if target:
+    if target and not target.startswith("grpc://"):
         raise errors.NotFoundError(
             None,
             None,
             f'No session factory registered for the given session options: {{target: "{target}"}} '
-            "Registered factories are {DIRECT_SESSION}.",
+            "Registered factories are {DIRECT_SESSION, GRPC_SESSION}.",
         )
+    return target
 
 
 @export("Session")
@@ -503,11 +552,10 @@ class InteractiveSession(BaseSession):
     """A session for shells and notebooks, which is the default until it is closed."""
 
     _active = 0  # the number of open ones in this process
+    _is_placed_whole = False  # for trying things out: only operations that run need a device
 
     def __init__(self, target: str = "", graph: Graph | None = None, config: Any = None) -> None:
         super().__init__(target, graph, config)
-        # For trying things out: only operations that run need a device.
-        self._placement = self._new_placement(whole=False)
         if InteractiveSession._active:
             warnings.warn(
                 "An interactive session is already active. This can cause out-of-memory errors in "

@@ -22,6 +22,8 @@ def session_html(session: BaseSession) -> str:
     if session._closed:
         facts.append(("closed at", source.user_line(session._closed_at) or "an unknown line"))
     facts.append(("graph", f"{amount(len(session.graph.get_operations()))} operations"))
+    if session._remote is not None:
+        facts.append(("target", f"{session.sess_str}, whose tasks have the variables"))
     facts.append(("devices", ", ".join(device.name for device in session.list_devices())))
     facts.append(("steps", f"{len({id(p.variants) for p in session._plans.values()})} prepared"))
     states = [s for s in session._resources.variables() if s.is_initialized]

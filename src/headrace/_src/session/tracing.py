@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ from headrace._src.graph.dataflow import Dataflow, Node, origin_of
 from headrace._src.graph.definition import HOST
 from headrace._src.graph.graph_def import node_def
 from headrace._src.graph.operation import Operation
-from headrace._src.graph.program import Program
+from headrace._src.graph.program import Instruction, Program
 from headrace._src.place.constraints import Placement
 from headrace._src.place.groups import is_generator
 
@@ -20,7 +19,15 @@ if TYPE_CHECKING:
     from headrace._src.core import proto
     from headrace._src.graph.graph import Graph
 
-__all__ = ["DeviceAttributes", "TraceRecorder", "listed", "log_graph", "log_placement", "recorder"]
+__all__ = [
+    "DeviceAttributes",
+    "TraceRecorder",
+    "collect",
+    "listed",
+    "graph_placement",
+    "recorder",
+    "step_placement",
+]
 
 _TENSORFLOWS_CPU = 1 << 28  # the memory limit that TensorFlow states for every CPU
 
@@ -51,22 +58,39 @@ def _device_of(op: Operation | Node) -> str:
     return op.device if isinstance(op, Node) and op.device else local_devices()[0].name
 
 
-def log_placement(step: Dataflow) -> None:
-    """Print the device of each operation of a prepared step."""
-    for node in step.nodes:
-        _log(node, node.device)
+def step_placement(step: Dataflow) -> str:
+    """Return a line for each operation of a prepared step, with its device."""
+    return "\n".join(_line(node, node.device) for node in step.nodes)
 
 
-def log_graph(placement: Placement, operations: Sequence[Operation]) -> None:
-    """Print where operations of a session's graph go: as TensorFlow does, those last that are
-    placed last.
+def graph_placement(placement: Placement, operations: Sequence[Operation]) -> str:
+    """Return a line for each operation of a session's graph, with its device: as TensorFlow does,
+    those last that are placed last.
     """
-    for op in sorted(operations, key=is_generator):
-        _log(op, placement.device(op.name))
+    ordered = sorted(operations, key=is_generator)
+    return "\n".join(_line(op, placement.device(op.name)) for op in ordered)
 
 
-def _log(op: Operation | Node, device: str) -> None:
-    print(f"{op.name}: ({op.type}): {device}", file=sys.stderr)
+def _line(op: Operation | Node, device: str) -> str:
+    return f"{op.name}: ({op.type}): {device}"
+
+
+def collect(metadata: proto.RunMetadata, recorded: Sequence[Any], graph: Graph) -> None:
+    """Fill a RunMetadata with those of the tasks that ran a step, as serialized, and their graphs
+    with the operations of the client's graph.
+    """
+    metadata.Clear()
+    for part in recorded:
+        metadata.MergeFromString(part.tobytes())
+    for partition in metadata.partition_graphs:
+        ran = list(partition.node)
+        del partition.node[:]
+        for node in ran:
+            op = graph._by_name.get(node.name)
+            if op is not None and op.type == node.op:
+                partition.node.add().CopyFrom(node_def(op))
+                partition.node[-1].device = node.device
+        partition.versions.CopyFrom(graph.graph_def_versions)
 
 
 def recorder(options: Any, metadata: Any, costs: bool) -> TraceRecorder | None:
@@ -101,11 +125,28 @@ class TraceRecorder:
         """Replace the contents of the RunMetadata by the recorded events."""
         self._metadata.Clear()
         if self._times:
-            self._write_times()
+            self._write_times(0, local_devices()[0].name)
         if self._costs:
             self._write_costs()
         if self._graphs:
             self._write_graphs(program, graph)
+
+    def part(self, ahead: int, first: str, instructions: Iterable[Instruction]) -> bytes:
+        """Return the RunMetadata of a task whose clock is ahead by so many microseconds. Its graphs
+        have the names, types and devices of operations only: the client knows the rest.
+        """
+        if self._times:
+            self._write_times(ahead, first)
+        if self._graphs:
+            by_device: dict[str, Any] = {first: self._metadata.partition_graphs.add()}
+            for instruction in instructions:
+                op = origin_of(instruction.op)
+                if op is not None and op.type == instruction.op.type:
+                    device = instruction.op.device
+                    if device not in by_device:
+                        by_device[device] = self._metadata.partition_graphs.add()
+                    by_device[device].node.add(name=op.name, op=op.type, device=device)
+        return self._metadata.SerializeToString()
 
     @property
     def observes(self) -> bool:
@@ -147,14 +188,14 @@ class TraceRecorder:
                 for size in shape:
                     output.shape.dim.add().size = size
 
-    def _write_times(self) -> None:
-        first = local_devices()[0].name
+    def _write_times(self, ahead: int, first: str) -> None:
+        """Write the times of operations; `first`: a device that is there in any case."""
         devices = dict.fromkeys([first, *(_device_of(op) for op, *_ in self.events)])
         by_device = {d: self._metadata.step_stats.dev_stats.add(device=d) for d in devices}
         for op, start, end, outputs in self.events:
             node = by_device[_device_of(op)].node_stats.add()
             node.node_name = op.name
-            node.all_start_micros = int(start * 1e6)
+            node.all_start_micros = int(start * 1e6) - ahead
             node.op_end_rel_micros = int((end - start) * 1e6)
             node.all_end_rel_micros = node.op_end_rel_micros
             inputs = ", ".join(t.op.name for t in op._inputs)

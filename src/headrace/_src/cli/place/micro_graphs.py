@@ -1,5 +1,5 @@
 """Measure a machine's rates by short steps. In: the machine that this process runs on. Out: a
-Sample for each step, and the Roofs that are fitted to them.
+TimedSample for each step, and the Roofs that are fitted to them.
 
 Each micro-graph is a network of one kind of layer. Two of its steps are timed, the loss alone and a
 training step, so that a kind's gradients have rates of their own. The steps take turns, and the
@@ -19,7 +19,7 @@ import headrace as tf
 from headrace._src.devices.device import local_devices
 from headrace._src.pipeline import Options, optimise, prepare
 from headrace._src.place.estimate import Roofs, workload
-from headrace._src.place.rates import Sample, fit_rates
+from headrace._src.place.rates import TimedSample, fit_rates
 
 __all__ = ["MICRO_GRAPHS", "calibrated", "measure"]
 
@@ -147,7 +147,7 @@ def measure(
     rounds: int = 12,
     clock: Callable[[], float] = time.perf_counter,
     micro_graphs: Sequence[MicroGraph] = MICRO_GRAPHS,
-) -> list[Sample]:
+) -> list[TimedSample]:
     """Return the times of the micro-graphs' steps."""
     all_steps = [_Steps(micro) for micro in micro_graphs]
     for steps in all_steps:
@@ -160,12 +160,12 @@ def measure(
     for steps in all_steps:
         steps.session.close()
     return [
-        Sample(f"{steps.micro.name}, {name}", steps.amounts[name], seconds)
+        TimedSample(f"{steps.micro.name}, {name}", steps.amounts[name], seconds)
         for steps in all_steps
         for name, seconds in steps.least.items()
     ]
 
 
-def calibrated(roofs: Roofs, samples: Sequence[Sample]) -> Roofs:
+def calibrated(roofs: Roofs, samples: Sequence[TimedSample]) -> Roofs:
     """Return roofs with the rates that are fitted to these samples."""
     return replace(roofs, rates=fit_rates(samples, roofs))

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from headrace._src.cli.place.placed_step import StepCosts
 from headrace._src.core.device_names import DeviceSpec
-from headrace._src.devices.device import Link
+from headrace._src.devices.device import LinkCost
 from headrace._src.place.choose import choose, search_budget
 from headrace._src.place.cost_graph import Assignment, ClusterModel, Problem
 from headrace._src.place.greedy import greedy
@@ -214,8 +214,8 @@ def _changes(cluster: ClusterModel) -> dict[str, ClusterModel]:
     """Return clusters that are better in one respect."""
 
     def linked(seconds: float, rate: float) -> ClusterModel:
-        def better(link: Link) -> Link:
-            return Link(link.seconds * seconds, link.bytes_per_second * rate)
+        def better(link: LinkCost) -> LinkCost:
+            return LinkCost(link.seconds * seconds, link.bytes_per_second * rate)
 
         links = {pair: better(link) for pair, link in cluster.links.items()}
         network = None if cluster.network is None else better(cluster.network)

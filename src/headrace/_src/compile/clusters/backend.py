@@ -7,6 +7,7 @@ the pipeline passes them in.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -22,8 +23,10 @@ from headrace._src.lowering.rules import Anchor
 
 __all__ = ["LLVM", "Backend", "Crossing", "RegionKernel", "is_worthwhile"]
 
-# Fewer working nodes than this aren't worth a native call, unless one of them is an anchor.
+# Fewer working nodes than this aren't worth a native call, unless one of them is an anchor, or one
+# passes so many bytes to another that keeping them out of memory counts for more than the call.
 _FEWEST = 3
+_LARGE = 1 << 20
 
 
 class RegionKernel(Protocol):
@@ -88,7 +91,14 @@ def is_worthwhile(nodes: Sequence[Node]) -> bool:
     # Native code and NumPy round tanh and others differently. Under strict accuracy an operation is
     # compiled whatever its neighbours are, so that a step cut by devices gives the same bits.
     fewest = 1 if settings().accuracy == "strict" else _FEWEST
-    return len(working) >= fewest or any(isinstance(n.definition.lower, Anchor) for n in working)
+    if len(working) >= fewest or any(isinstance(n.definition.lower, Anchor) for n in working):
+        return True
+    passed = {v for n in working for v in n.outputs if _bytes(v) >= _LARGE}
+    return any(not passed.isdisjoint(n.inputs) for n in working)
+
+
+def _bytes(value: Value) -> int:
+    return math.prod(value.type.sizes or (0,)) * value.dtype.size
 
 
 class _Llvm:

@@ -45,16 +45,18 @@ from headrace._src.compile.rewrite.rewrites import (
 )
 from headrace._src.compile.rewrite.widen import widen
 from headrace._src.core.config import settings
-from headrace._src.devices.device import find_device
+from headrace._src.devices.device import compiler_of
 from headrace._src.graph.dataflow import Dataflow, Node, Value, is_local
-from headrace._src.graph.definition import Definition, UniversalDefinition
+from headrace._src.graph.definition import Definition, Kind, UniversalDefinition
 from headrace._src.graph.schema import Schema
+from headrace._src.graph.structured import is_loop
 from headrace._src.lowering.rules import Anchor, Read
-from headrace._src.ops.base.transfers import is_transfer
+from headrace._src.ops.base.stages import arrivals, has_stages, keeps_stages, region_stages
+from headrace._src.ops.base.transfers import is_recv, is_transfer
 
 __all__ = ["cluster", "region_of", "regions", "rewrite", "separate_lists"]
 
-_Key = tuple[str, int]  # of a region: its device, and the blocking ops that it comes after
+_Key = tuple[str, int, int]  # of a region: its device, stage, and the blocking ops before it
 Readers = Mapping[Value, Sequence[Node | None]]
 Tell = Callable[[Node, str], None]
 
@@ -70,8 +72,13 @@ def rewrite(flow: Dataflow) -> Dataflow:
         *(channels_last, mask_before_unpooling, join_products, join_pieces, spread_products),
         *(sum_once, cut_pieces, look_at_divisors, reserve_samples, find_generators),
     ):
-        flow = change(flow)
-    return widen(flow, is_lowerable)
+        flow = _in_stages(flow, change(flow))
+    return _in_stages(flow, widen(flow, is_lowerable))
+
+
+def _in_stages(before: Dataflow, after: Dataflow) -> Dataflow:
+    """Return the flow after a change; the one before if a partition would then wait for itself."""
+    return after if not has_stages(after.nodes) or keeps_stages(after) else before
 
 
 def cluster(
@@ -171,7 +178,7 @@ def _only_device(flow: Dataflow) -> str:
 def _backend(node: Node, only: str, backends: Mapping[str, Backend]) -> Backend | None:
     """Return the compiler of a node's device; `only`: the flow's, if it has a single one."""
     device = node.device or only
-    return backends.get(find_device(device).compiler or "" if device else "llvm")
+    return backends.get(compiler_of(device) or "" if device else "llvm")
 
 
 def _read_for_others(nodes: list[Node], can: Mapping[Node, bool]) -> list[Node]:
@@ -184,7 +191,9 @@ def _read_for_others(nodes: list[Node], can: Mapping[Node, bool]) -> list[Node]:
 
 class _Dependencies:
     """The dependencies between nodes. `_awaited`: the blocking ops that a node comes after, as
-    bits; nodes with different bits must not share a region.
+    bits; nodes with different bits must not share a region. In a partition that is compiled by
+    itself, Recvs are not among them, but what these wait for on other devices is: the nodes of a
+    region have one stage instead (see ops.base.stages).
     """
 
     def __init__(self, nodes: list[Node]) -> None:
@@ -196,6 +205,8 @@ class _Dependencies:
         self._followers: dict[Node, list[Node]] = {n: [] for n in nodes}
         self._awaited: dict[Node, int] = {}
         needs: dict[Node, dict[Any, None]] = {}
+        elsewhere: dict[int, int] = {}  # of blocking ops that come before Recvs
+        staged = has_stages(nodes)
         for node in nodes:
             sources = (*(v.producer for v in node.inputs), *node.controls)
             needs[node] = dict.fromkeys(s for s in sources if s in inside)
@@ -209,8 +220,14 @@ class _Dependencies:
             self._awaited[node] = 0
             for b in needs[node]:
                 self._awaited[node] |= self._awaited[b] | bits.get(b, 0)
-            if node.definition.may_wait:
-                bits[node] = 1 << len(bits)
+            if staged and is_recv(node):
+                for number in node.attrs["awaits"]:
+                    free = 1 << (len(bits) + len(elsewhere))
+                    self._awaited[node] |= elsewhere.setdefault(number, free)
+            elif node.definition.may_wait:
+                bits[node] = 1 << (len(bits) + len(elsewhere))
+        self._stages = region_stages(nodes, _is_heavy) if staged else {}
+        self._arrivals = arrivals(nodes) if staged else {}
 
     def _delay_lists(self, nodes: list[Node], needs: dict[Node, dict[Any, None]]) -> None:
         """Let a list be made when its first user needs nothing else, so that both are in one
@@ -263,7 +280,8 @@ class _Dependencies:
             if can[node]:
                 after = _EARLY if node in early else self._awaited[node]
                 device = node.device if self._several else ""
-                inside.setdefault((device, after), []).append(node)
+                stage = 0 if node in early else self._stages.get(node, 0)
+                inside.setdefault((device, stage, after), []).append(node)
             else:
                 outside.append(node)
 
@@ -273,7 +291,7 @@ class _Dependencies:
         runs: list[tuple[bool, list[Node]]] = []
         while outside or inside:
             kind = not outside  # outside nodes first: more nodes may then be ready
-            key = self._next(inside) if kind else ("", 0)
+            key = self._next(inside) if kind else ("", 0, 0)
             taken: list[Node] = []
             while ready := inside.get(key) if kind else outside:
                 taken.append(node := ready.pop())
@@ -294,15 +312,17 @@ class _Dependencies:
         """
         newest = list(reversed(inside))
         for key in newest:
-            if key[1] == _EARLY:
+            if key[2] == _EARLY:
                 return key
-        devices = {device for device, _ in newest}
+        if self._stages:
+            return min(newest, key=lambda key: key[1])
+        devices = {device for device, _, _ in newest}
         if len(devices) == 1:
-            return min(newest, key=lambda key: key[1].bit_count())
+            return min(newest, key=lambda key: key[2].bit_count())
         needed = {key: self._devices_after(inside[key]) & devices for key in newest}
 
         def order(key: _Key) -> tuple[int, int]:
-            return sum(key[0] in needed[k] for k in newest if k != key), key[1].bit_count()
+            return sum(key[0] in needed[k] for k in newest if k != key), key[2].bit_count()
 
         return min(newest, key=order)
 
@@ -336,8 +356,13 @@ class _Dependencies:
         early = {n for n in needed if can[n] and not is_transfer(n)}
         heavy = any(isinstance(n.definition.lower, Anchor) for n in early)
         elements = sum(prod(v.type.sizes or ()) for n in early if works(n) for v in n.outputs)
-        waits = any(map(self._awaited.__getitem__, early))
+        waits = any(self._awaited[n] or self._arrivals.get(n, 0) for n in early)
         return set() if heavy or waits or elements > _LITTLE else early
+
+
+def _is_heavy(node: Node) -> bool:
+    """Whether a node begins as early as it can, so that others wait less."""
+    return node.definition.kind is Kind.CONTRACTION or is_loop(node)
 
 
 def _makes_list(node: Node) -> bool:

@@ -56,7 +56,7 @@ from headrace._src.graph.control_roles import DEAD
 from headrace._src.graph.dataflow import Node, Value
 from headrace._src.graph.definition import Effect, asks_for_step
 from headrace._src.graph.run_nodes import run_nodes
-from headrace._src.lowering.rules import Update
+from headrace._src.lowering.rules import Anchor, Update
 from headrace._src.ops.control.loops_and_branches import Structure
 
 __all__ = ["Compiled", "compile_region", "plan_region"]
@@ -67,6 +67,9 @@ _WRITABLE = methodcaller("writable")  # of a generator, too
 # Bytes of an output that only other clusters read, from which on its memory is used again: for new
 # memory the system clears each page, which takes as long as writing it.
 _LARGE = 1 << 16
+# Elements of all values of a region together, up to which one thread runs it: to wake the others
+# and to wait for them takes longer, and far longer where other processes use the cores.
+_TINY = 1 << 14
 _PLAIN = {  # the builders of groups without anchors
     "map": build_map,
     "copy": build_copy,
@@ -114,9 +117,10 @@ class Compiled:
         self._block = blocked.size
         self.in_blocks = outputs_in_blocks(region, blocked)
         limits = [(region.inputs.index(v), n) for v, n in region.limits if v in region.inputs]
-        device = region.nodes[0].device
+        device = next((node.device for node in region.nodes), "")  # all may be constants
         where = find_device(device) if device else None
-        self._cluster = NativeCluster(plan, limits=limits, device=where)
+        threads = 1 if _is_tiny(region, plan.has_loops) else None
+        self._cluster = NativeCluster(plan, threads, limits=limits, device=where)
         self.has_loops = plan.has_loops
         # Where it falls back to the nodes' own kernels, these may ask for the step.
         self.asks_for = ("ctx", "step") if any(map(asks_for_step, region.nodes)) else ("ctx",)
@@ -264,6 +268,16 @@ class Compiled:
 
     def __str__(self) -> str:
         return str(self.plan)
+
+
+def _is_tiny(region: Region, has_loops: bool) -> bool:
+    """Return whether a region has few elements, and computes little with each."""
+    if has_loops or any(isinstance(n.definition.lower, Anchor) for n in region.nodes):
+        return False
+    values = {v for n in region.nodes for v in (*n.inputs, *n.outputs) if not is_reference(v)}
+    sizes = [v.type.sizes for v in values]
+    known = [math.prod(s) for s in sizes if s is not None]
+    return len(known) == len(sizes) and sum(known) <= _TINY
 
 
 def _expected(value: Any) -> tuple[tuple[int, ...], np.dtype]:

@@ -39,7 +39,7 @@ from headrace._src.compile.run import header_words as words
 from headrace._src.compile.run.header_words import FIRST_ARRAY, Header, PhaseWord, RowWord, TeamWord
 from headrace._src.compile.run.phases import Phase, PhaseCall, phases_of
 from headrace._src.compile.run.plan_segments import kind_of, segments
-from headrace._src.core import dtypes, errors
+from headrace._src.core import dtypes, errors, faults
 from headrace._src.core.locks import RLock
 from headrace._src.devices import openmp
 from headrace._src.devices.buffers import ALIGNMENT, address, empty_aligned
@@ -133,6 +133,8 @@ class NativeCluster:
             if cancellation is not None:
                 cancellation.check()
                 instance.words[Header.CANCEL] = address(cancellation.word)
+            if faults.armed:
+                faults.reach("cluster")
             status = instance.enter(*inputs, *outputs, *variables)
             if status is not None and status >= FIRST_ARRAY:
                 arrays = self._fitting([*inputs, *outputs, *variables])

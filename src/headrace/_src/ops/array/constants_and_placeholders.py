@@ -278,8 +278,9 @@ def guarantee_const(input, name=None):
 
 def _ensure_kernel(x: Any, *, shape: TensorShape, op: Any) -> Any:
     if not shape.is_compatible_with(np.shape(x)):
+        name = op._inputs[0].op.name if op._inputs else op.name  # it may check a source's shape
         raise ValueError(
-            f"Shape of tensor {op._inputs[0].op.name} {list(np.shape(x))} is not compatible with "
+            f"Shape of tensor {name} {list(np.shape(x))} is not compatible with "
             f"expected shape {show_shape(shape)}."
         )
     return x

@@ -69,6 +69,8 @@ def _fill_kernel(dims: np.ndarray, value: np.ndarray) -> np.ndarray:
         raise ValueError(f"Dimension {min(sizes)} must be >= 0")
     dtype = np.asarray(value).dtype
     check_room(sizes, dtype, "dims", spelled=True)
+    if not dtype.hasobject and not any(np.asarray(value).tobytes()):
+        return np.zeros(sizes, dtype)  # memory that exists once it is written; not for -0.0
     return np.full(sizes, value, dtype)
 
 

@@ -21,6 +21,7 @@ from headrace._src.core.tensor_shape import TensorShape
 from headrace._src.devices.room import check_room
 from headrace._src.devices.variable_state import VariableState
 from headrace._src.graph.definition import NOT_DIFFERENTIABLE, Definition, Effect
+from headrace._src.graph.internal_definitions import register_internal
 from headrace._src.graph.schema import Schema
 from headrace._src.lowering import anchors
 from headrace._src.lowering.rules import Anchor, Read
@@ -128,3 +129,5 @@ NUMBERS = Definition(
     lower=Anchor("random", anchors.random_of_stream),
     doc="Return the random numbers of a stream.",
 )
+
+register_internal(READ, HOLD, RESERVE, GENERATOR, ADVANCE, NUMBERS)

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache, wraps
+from functools import wraps
 from typing import Any
 
 import numpy as np
 
 from headrace._src.core.dtypes import int64
 from headrace._src.graph.definition import NOT_DIFFERENTIABLE, Definition, Kind, RowPart
+from headrace._src.graph.internal_definitions import form, register_internal
 from headrace._src.graph.schema import Argument, Schema
 from headrace._src.lowering.row_anchors import row_update
 from headrace._src.lowering.rules import Anchor
@@ -65,6 +66,7 @@ UNIQUE_ROWS = Definition(
     gradient=NOT_DIFFERENTIABLE,
     doc="Return the distinct elements of x, then zeros; the index of each; and their number.",
 )
+register_internal(UNIQUE_ROWS)
 
 
 def counted(definition: Definition) -> Definition | None:
@@ -74,11 +76,13 @@ def counted(definition: Definition) -> Definition | None:
     rule = definition.lower
     if not isinstance(rule, Anchor) or rule.family not in ("row_update", "scatter"):
         return None
-    return _counted(definition, rule)
+    return _counted(definition)
 
 
-@cache  # of registered ops only: the definition of a graph's function would keep the graph alive
-def _counted(definition: Definition, rule: Anchor) -> Definition:
+@form("counted")  # of registered ops only: a graph's function would keep the graph alive
+def _counted(definition: Definition) -> Definition:
+    rule = definition.lower
+    assert isinstance(rule, Anchor)
     given = definition.schema.inputs
     inputs = (*given, Argument("length", int64))
     schema = definition.schema.changed(f"_Counted{definition.op_type}", inputs)

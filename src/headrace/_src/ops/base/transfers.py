@@ -4,9 +4,10 @@ TRANSFER passes a value to the device of its node. It stands for the edge as lon
 one piece. When the step is cut into partitions, each TRANSFER becomes a SEND on the value's device
 and a RECV on its own, which meet in the step's rendezvous.
 
-SEND and RECV have TensorFlow's names and attributes. A control edge is a SEND_CONTROL and a RECV of
-an empty tensor. In a step with control flow primitives, a tensor may be dead, and each iteration of
-a loop sends its own (`for_flow`).
+SEND and RECV have TensorFlow's names and attributes, and a `stage` (see ops.base.stages; -1: none).
+A RECV lists the blocking ops of the whole step that come before it (`awaits`). A control edge is a
+SEND_CONTROL and a RECV of an empty tensor. In a step with control flow primitives, a tensor may be
+dead, and each iteration of a loop sends its own (`for_flow`).
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from typing import Any
 import numpy as np
 
 from headrace._src.core.tensor_shape import TensorShape
-from headrace._src.devices.device import find_device
 from headrace._src.devices.rendezvous import Key
 from headrace._src.graph.control_roles import DEAD, Flow
 from headrace._src.graph.definition import (
@@ -27,6 +27,7 @@ from headrace._src.graph.definition import (
     OpKernel,
     UniversalDefinition,
 )
+from headrace._src.graph.internal_definitions import form, register_internal
 from headrace._src.graph.schema import Schema
 from headrace._src.ops.base import infer
 
@@ -46,7 +47,8 @@ __all__ = [
 NOTHING = np.empty(0, np.float32)  # the tensor that a control edge sends
 
 _EDGE = (
-    "tensor_name: string; send_device: string; send_device_incarnation: int; recv_device: string"
+    "tensor_name: string; send_device: string; send_device_incarnation: int; recv_device: string; "
+    "stage: int = -1"
 )
 
 
@@ -58,7 +60,7 @@ class _Moving(Definition):
 
 
 def _transfer(value: Any, *, send_device: str, ctx: Any) -> Any:
-    return ctx.device.put(find_device(send_device).get(value))
+    return ctx.device.put(ctx.resources.device(send_device).get(value))
 
 
 TRANSFER = _Moving(
@@ -120,7 +122,9 @@ SEND_CONTROL = UniversalDefinition(
     doc="Send an empty tensor to another device, where a node waits for this device.",
 )
 RECV = UniversalDefinition(
-    schema=Schema("_Recv", "-> tensor: tensor_type", f"tensor_type: type; {_EDGE}"),
+    schema=Schema(
+        "_Recv", "-> tensor: tensor_type", f"tensor_type: type; {_EDGE}; awaits: list(int) = []"
+    ),
     infer=lambda c: TensorShape.of(None),
     kernel=_recv,
     gradient=NOT_DIFFERENTIABLE,
@@ -128,16 +132,18 @@ RECV = UniversalDefinition(
     doc="Receive a tensor from another device.",
 )
 # In a step with control flow primitives, a tensor may be dead.
-_IN_FLOWS: dict[Definition, Definition] = {
-    SEND: replace(SEND, flow=Flow.SEND),
-    SEND_CONTROL: replace(SEND_CONTROL, flow=Flow.SEND),
-    RECV: replace(RECV, flow=Flow.RECV),
-}
+_ROLES: dict[Definition, Flow] = {SEND: Flow.SEND, SEND_CONTROL: Flow.SEND, RECV: Flow.RECV}
+register_internal(TRANSFER, *_ROLES)
+
+
+@form("in_flow")
+def _in_flow(definition: Definition) -> Definition:
+    return replace(definition, flow=_ROLES[definition])
 
 
 def for_flow(definition: Definition, steers: bool) -> Definition:
     """Return the definition of a Send or Recv for a step; `steers`: the step has primitives."""
-    return _IN_FLOWS[definition] if steers else definition
+    return _in_flow(definition) if steers else definition
 
 
 def is_send(op: Any) -> bool:

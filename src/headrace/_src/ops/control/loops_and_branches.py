@@ -15,6 +15,7 @@ import numpy as np
 from headrace._src.core import dtypes
 from headrace._src.core.errors import InvalidArgumentError
 from headrace._src.devices.step_context import current
+from headrace._src.graph.internal_definitions import register_internal
 from headrace._src.graph.structured import parts_of, structured
 from headrace._src.lowering.rules import Anchor
 
@@ -78,3 +79,4 @@ WHILE = structured(
     Anchor("while", _describe),
 )
 IF = structured("_If", _if_kernel, "Run one of two steps.", Anchor("if", _describe))
+register_internal(WHILE, IF)

@@ -2,12 +2,19 @@
 
 So a graph with Python functions can only run in the process that made it, and a GraphDef doesn't
 contain them. This module has functions of arrays, `eager.py_function` those of tensors.
+
+A token is "pyfunc_0@process.graph". The part after the @ leads from a copy of the graph in the same
+process, such as a server's, to the graph that has the function, and tells other processes that they
+can't have it.
 """
 
 from __future__ import annotations
 
+import itertools
+import secrets
 from collections.abc import Callable, Sequence
 from typing import Any, overload
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -16,6 +23,7 @@ from headrace._src.core.dtypes import show_type
 from headrace._src.core.export import export
 from headrace._src.graph.default import get_default_graph
 from headrace._src.graph.definition import NOT_DIFFERENTIABLE, Effect
+from headrace._src.graph.graph import Graph
 from headrace._src.graph.operation import Operation, Tensor
 from headrace._src.ops.base import infer
 from headrace._src.ops.base.define import composed, define
@@ -30,6 +38,10 @@ _ERRORS = [
     ((TypeError, ValueError), errors.InvalidArgumentError),
     (Exception, errors.UnknownError),
 ]
+
+_PROCESS = secrets.token_hex(6)
+_numbers = itertools.count()
+_graphs: WeakValueDictionary[str, Graph] = WeakValueDictionary()  # by the tokens' second part
 
 
 def _call(inputs, *, token, Tout, op):
@@ -49,18 +61,32 @@ def _guarded(op: Operation, token: str, arguments: Sequence[Any]) -> Any:
     """Return the result of the function of a token. Session.run raises an error that names the op,
     with the function's own exception as its cause.
     """
-    function = op.graph._py_functions.get(token)
-    if function is None:
-        raise errors.InvalidArgumentError(
-            None,
-            op,
-            f"callback {token} is not found: a graph that was imported has no Python functions",
-        )
+    function = _function_of(op, token)
     try:
         return function(*arguments)
     except Exception as error:
         failed = _failure(op, error)
         raise failed from error
+
+
+def _function_of(op: Any, token: str) -> Callable[..., Any]:
+    graph = getattr(op, "graph", None)
+    found = None if graph is None else graph._py_functions.get(token)
+    if found is not None:
+        return found
+    name, _, place = token.partition("@")
+    home = _graphs.get(place)
+    found = None if home is None else home._py_functions.get(token)
+    if found is not None:
+        return found
+    if place and place.partition(".")[0] != _PROCESS:
+        reason = (
+            f"callback {name} was built in another process: run it on a device of that process, "
+            "or import no graph with Python functions"
+        )
+    else:
+        reason = f"callback {name} is not found: the graph that had its function is gone"
+    raise errors.InvalidArgumentError(None, op, reason)
 
 
 def _failure(op: Operation, error: Exception) -> errors.OpError:
@@ -84,7 +110,7 @@ def _outputs(results: Any, types: Sequence[dtypes.DType], token: str) -> list[np
         values = results if isinstance(results, list | tuple) else [results]
     if len(values) != len(types):
         raise ValueError(
-            f"{token} returns {len(values)} values, but expects to see {len(types)} values."
+            f"{_name(token)} returns {len(values)} values, but expects to see {len(types)} values."
         )
     return [_output(v, t, i, token) for i, (v, t) in enumerate(zip(values, types, strict=True))]
 
@@ -99,10 +125,15 @@ def _output(value: Any, dtype: dtypes.DType, index: int, token: str) -> np.ndarr
     found = dtypes.of_array(array)
     if found is not dtype:
         raise ValueError(
-            f"{index}-th value returned by {token} is {show_type(found)}, but expects "
+            f"{index}-th value returned by {_name(token)} is {show_type(found)}, but expects "
             f"{show_type(dtype)}"
         )
     return array
+
+
+def _name(token: str) -> str:
+    """Return a function's name in messages, which is TensorFlow's."""
+    return token.partition("@")[0]
 
 
 def _check_strings(array: np.ndarray) -> None:
@@ -161,7 +192,10 @@ def add_function(
     """Register a function with the default graph, and add the op that calls it."""
     graph = get_default_graph()
     with graph._lock:
-        token = f"pyfunc_{len(graph._py_functions)}"
+        if graph._py_place is None:
+            graph._py_place = f"{_PROCESS}.{next(_numbers)}"
+            _graphs[graph._py_place] = graph
+        token = f"pyfunc_{len(graph._py_functions)}@{graph._py_place}"
         graph._py_functions[token] = function
     results = build(convert_n_to_tensor(inp), token, types, name=name)
     return results[0].op if types else graph.get_operations()[-1]

@@ -19,6 +19,7 @@ from headrace._src.core.errors import InvalidArgumentError
 from headrace._src.core.tensor_shape import TensorShape, show_shape
 from headrace._src.graph.definition import NOT_DIFFERENTIABLE, Definition, Effect
 from headrace._src.graph.inference import known_shape, known_value
+from headrace._src.graph.internal_definitions import register_internal
 from headrace._src.graph.schema import Schema
 from headrace._src.lowering import list_anchors
 from headrace._src.ops.base import infer
@@ -339,6 +340,7 @@ ZEROS = Definition(
     lower=list_anchors.ZEROS,
     doc="Return zeros like a list or optional; the pipeline's form of ZerosLike.",
 )
+register_internal(ZEROS)
 
 
 def _rows_kernel(x: TensorList, *, T: DType, shape: TensorShape) -> tuple[np.ndarray, np.ndarray]:

@@ -7,7 +7,7 @@ the whole tensor, then the start and length in each dimension.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from headrace._src.checkpoint.missing_names import require
 from headrace._src.checkpoint.open_checkpoint import read_checkpoint
 from headrace._src.checkpoint.slice_files import SliceFiles, write_slice_file
 from headrace._src.checkpoint.slices import TensorSlice, parse_shape_and_slice
+from headrace._src.core import faults
 from headrace._src.core.dtypes import DType, string
 from headrace._src.core.errors import InvalidArgumentError, OpError
 from headrace._src.core.tensor_shape import show_shape
@@ -82,6 +83,14 @@ def named_tensors(
     return found
 
 
+def _halfway(point: str, items: Sequence[Any]) -> Iterator[Any]:
+    """Yield the items; reach a point of faults in the middle."""
+    for number, item in enumerate(items):
+        if number == len(items) // 2:
+            faults.reach(point)
+        yield item
+
+
 def _save_infer(c: Any, prefix: Any, names: Any, specs: Any, tensors: Any) -> None:
     prefix.with_rank(0)
     for vector in (names, specs):
@@ -91,7 +100,8 @@ def _save_infer(c: Any, prefix: Any, names: Any, specs: Any, tensors: Any) -> No
 
 
 def _save_v2_kernel(prefix, tensor_names, shape_and_slices, tensors, *, dtypes):
-    write_bundle(_path(prefix), named_tensors(tensor_names, shape_and_slices, tensors, dtypes))
+    found = named_tensors(tensor_names, shape_and_slices, tensors, dtypes)
+    write_bundle(_path(prefix), _halfway("save", found) if faults.armed else found)
 
 
 @define(
@@ -197,7 +207,9 @@ def _restore_v2_kernel(prefix, tensor_names, shape_and_slices, *, dtypes):
 
     def read(checkpoint: OpenCheckpoint) -> list[np.ndarray]:
         require(checkpoint, names)
-        wanted = zip(names, specs, dtypes, strict=True)
+        wanted: Any = list(zip(names, specs, dtypes, strict=True))
+        if faults.armed:
+            wanted = _halfway("restore", wanted)
         return [_read(checkpoint, name, spec, dtype) for name, spec, dtype in wanted]
 
     return read_checkpoint(_path(prefix), read)

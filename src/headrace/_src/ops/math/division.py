@@ -9,6 +9,7 @@ import numpy as np
 from headrace._src.core import dtypes
 from headrace._src.core.export import export
 from headrace._src.graph.definition import NOT_DIFFERENTIABLE, Definition, Precision, Sample
+from headrace._src.graph.internal_definitions import register_internal
 from headrace._src.graph.operation import Tensor
 from headrace._src.graph.schema import Schema
 from headrace._src.lowering.anchors import Divisor
@@ -86,6 +87,7 @@ DIVISOR = Definition(
     lower=Anchor("divisor", Divisor.of),
     doc="Return integers; if one is 0, native code ends the step and the division fails.",
 )
+register_internal(DIVISOR)
 
 
 def _integers(opcode: str, e: Any, x: Any, y: Any, site: Any) -> Any:

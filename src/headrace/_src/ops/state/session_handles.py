@@ -7,6 +7,7 @@ the tensor again.
 from __future__ import annotations
 
 import itertools
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from headrace._src.core.errors import InvalidArgumentError
 from headrace._src.core.export import export
 from headrace._src.devices.batches import own
 from headrace._src.devices.resources import Resources
+from headrace._src.graph.default import get_default_graph
 from headrace._src.graph.definition import NOT_DIFFERENTIABLE, Effect
 from headrace._src.graph.operation import Operation, Tensor
 from headrace._src.ops.base import infer
@@ -26,11 +28,14 @@ from headrace._src.ops.base.to_tensor import convert_to_tensor
 __all__ = [
     "TensorHandle",
     "delete_session_tensor",
+    "device_of",
     "get_session_handle",
     "get_session_tensor",
+    "gives_handles",
 ]
 
 _numbers = itertools.count()
+_HERE = "/job:localhost/"
 
 
 class _Kept:
@@ -73,14 +78,15 @@ class TensorHandle:
 
     def eval(self) -> Any:
         """Return the tensor's value."""
-        if not self._resources.has("", "", _key(self._handle)):
+        place = "", self._resources.operations, _key(self._handle)
+        if not self._resources.has(*place):
             raise _missing(self._handle)
-        value = self._resources.lookup("", "", _key(self._handle), _Kept).value
+        value = self._resources.lookup(*place, _Kept).value
         return np.array(value)[()] if isinstance(value, np.ndarray) else value
 
     def delete(self) -> None:
         """Delete the tensor."""
-        if not self._resources.delete("", "", _key(self._handle)):
+        if not self._resources.delete("", self._resources.operations, _key(self._handle)):
             raise _missing(self._handle)
 
     def get_raw_handle(self) -> str:
@@ -98,7 +104,10 @@ class TensorHandle:
 
 def _keep_kernel(value, *, ctx, T):
     handle = f"{ctx.name};{next(_numbers)}"
-    ctx.resources.get_or_create("", "", _key(handle), _Kept, lambda: _Kept(own(value)))
+    if not ctx.device.name.startswith(_HERE):
+        handle += f";{ctx.device.name}"  # a task of a cluster: the others do not have the tensor
+    place = "", ctx.resources.operations, _key(handle)
+    ctx.resources.get_or_create(*place, _Kept, lambda: _Kept(own(value)))
     return TensorHandle(ctx.resources, handle, T)
 
 
@@ -113,9 +122,10 @@ def _text(handle: Any) -> str:
 
 def _find_kernel(handle, *, ctx, dtype):
     text = _text(handle)
-    if not ctx.resources.has("", "", _key(text)):
+    place = "", ctx.resources.operations, _key(text)
+    if not ctx.resources.has(*place):
         raise _missing(text)
-    value = ctx.resources.lookup("", "", _key(text), _Kept).value
+    value = ctx.resources.lookup(*place, _Kept).value
     if np.asarray(value).dtype != dtype.numpy:
         raise InvalidArgumentError(
             None, None, f"the tensor with handle '{text}' is not of type {dtype.name}"
@@ -125,7 +135,7 @@ def _find_kernel(handle, *, ctx, dtype):
 
 def _delete_kernel(handle, *, ctx):
     text = _text(handle)
-    if not ctx.resources.delete("", "", _key(text)):
+    if not ctx.resources.delete("", ctx.resources.operations, _key(text)):
         raise _missing(text)
 
 
@@ -196,15 +206,33 @@ def get_session_tensor(handle: str, dtype: Any, name: str | None = None) -> tupl
 
     `handle` is the string of a handle to a tensor of the same type.
     """
-    holder = _holder(handle)
-    return holder, get_session_tensor_op(holder, as_dtype(dtype), name=name)
+    with _at(handle):
+        holder = _holder(handle)
+        return holder, get_session_tensor_op(holder, as_dtype(dtype), name=name)
 
 
 @export("delete_session_tensor")
 def delete_session_tensor(handle: str, name: str | None = None) -> tuple[Tensor, Operation]:
     """Return a placeholder for a handle, and an operation that deletes the tensor behind it."""
-    holder = _holder(handle)
-    return holder, delete_session_tensor_op(holder, name=name)
+    with _at(handle):
+        holder = _holder(handle)
+        return holder, delete_session_tensor_op(holder, name=name)
+
+
+def device_of(handle: str) -> str:
+    """Return the device of a handle's tensor; "" if it is in this process."""
+    return handle.split(";", 2)[2] if handle.count(";") > 1 else ""
+
+
+def gives_handles(op: Operation) -> bool:
+    """Return whether the value of an operation is a TensorHandle."""
+    return op.definition.kernel is _keep_kernel
+
+
+def _at(handle: Any) -> AbstractContextManager[Any]:
+    """Place what uses a handle where its tensor is."""
+    where = device_of(handle) if isinstance(handle, str) else ""
+    return get_default_graph().device(where) if where else nullcontext()
 
 
 def _holder(handle: Any) -> Tensor:

@@ -193,8 +193,12 @@ class QueueRunner:
         _quietly(sess, cancel_op)
 
     def _blame(self, sess: BaseSession, error: BaseException) -> None:
-        """Make the queue report to its readers why no more elements come: the first error."""
+        """Make the queue report to its readers why no more elements come: the first error. A queue
+        of another process does not report it; the coordinator does.
+        """
         try:
+            if sess._remote is not None:
+                return
             state = sess._resources.find(sess.run(self._queue.queue_ref))
         except Exception as lost:  # the session was closed: there are no readers
             _log.debug("Ignored exception: %s", lost)

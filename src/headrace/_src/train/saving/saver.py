@@ -20,7 +20,12 @@ from typing import Any
 from headrace._src.checkpoint.bundle import NamedTensor, write_bundle
 from headrace._src.checkpoint.session_files import read_session_file, write_session_file
 from headrace._src.core import log, proto
-from headrace._src.core.errors import InvalidArgumentError, NotFoundError, OpError
+from headrace._src.core.errors import (
+    FailedPreconditionError,
+    InvalidArgumentError,
+    NotFoundError,
+    OpError,
+)
 from headrace._src.core.export import export
 from headrace._src.core.file_errors import file_errors
 from headrace._src.core.versions_and_text import as_text
@@ -214,6 +219,7 @@ class Saver:
             raise ValueError("'latest_filename' must not contain path components")
         if not isinstance(sess, BaseSession):
             raise TypeError(f"'sess' must be a Session; {sess}")
+        self._check_place(sess)
         prefix = self._prefix(sess, os.fspath(save_path), global_step, latest_filename)
         path = None
         if not self._is_empty:
@@ -236,6 +242,18 @@ class Saver:
                     save_debug_info=save_debug_info,
                 )
         return path
+
+    def _check_place(self, sess: BaseSession) -> None:
+        """Refuse what needs the session's state in this process, if it is in others."""
+        asked = {"asynchronous": self._background is not None, "exact_resume": self._exact}
+        for option in [name for name, wanted in asked.items() if wanted and sess.sess_str]:
+            raise FailedPreconditionError(
+                None,
+                None,
+                f"a saver with {option}=True copies the session's state in this process, but the "
+                f"session at {as_text(sess.sess_str)} has it in the tasks of a cluster",
+                hint="use tf.train.Saver(sharded=True): each task writes its own part",
+            )
 
     def _account(
         self,
@@ -321,6 +339,7 @@ class Saver:
         if save_path is None:
             raise ValueError("Can't load save_path when it is None.")
         prefix = os.fspath(save_path)
+        self._check_place(sess)
         if not checkpoint_exists(prefix):
             raise ValueError(f"The passed save_path is not a valid checkpoint: {prefix}")
         log.info("Restoring parameters from %s", prefix)

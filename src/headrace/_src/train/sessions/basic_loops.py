@@ -22,7 +22,7 @@ def basic_train_loop(
     train_step_fn: Callable[..., Any],
     args: Any = None,
     kwargs: Any = None,
-    master: str = "",
+    master: str | bytes = "",
 ) -> None:
     """Call `train_step_fn(session, *args, **kwargs)` until the supervisor stops. After an
     AbortedError, a new session continues from the last checkpoint.

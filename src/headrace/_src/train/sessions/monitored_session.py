@@ -229,7 +229,7 @@ class SingularMonitoredSession(_MonitoredSession):
         self,
         hooks: Sequence[SessionRunHook] | None = None,
         scaffold: Scaffold | None = None,
-        master: str = "",
+        master: str | bytes = "",
         config: Any = None,
         checkpoint_dir: str | None = None,
         stop_grace_period_secs: float = 120,

@@ -37,7 +37,7 @@ def _frequency(
 
 @export("train.MonitoredTrainingSession")
 def MonitoredTrainingSession(
-    master: str = "",
+    master: str | bytes = "",
     is_chief: bool = True,
     checkpoint_dir: str | None = None,
     scaffold: Scaffold | None = None,
@@ -64,8 +64,12 @@ def MonitoredTrainingSession(
     max_wait_secs            how long a worker waits for the chief
     summary_dir              where summaries go, `checkpoint_dir` by default
 
-    None or 0 in place of a number: never. `master` must be "": sessions of other processes are
-    refused.
+    master: the target of a server (`tf.train.Server.target`), or "" for this process. In a cluster
+    the session recovers from the loss of tasks: that of the chief or of a parameter server restores
+    the last checkpoint, that of another worker restores nothing. A session waits for the tasks that
+    `config.device_filters` names, by default for all.
+
+    None or 0 in place of a number: never.
     """
     scaffold = scaffold or Scaffold()
     if not is_chief:

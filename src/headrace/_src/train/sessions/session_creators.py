@@ -29,7 +29,7 @@ class SessionCreator(metaclass=ABCMeta):
 class _ScaffoldedCreator(SessionCreator):
     """The base class of creators. State: the manager, made with the first session."""
 
-    def __init__(self, scaffold: Scaffold | None, master: str, config: Any) -> None:
+    def __init__(self, scaffold: Scaffold | None, master: str | bytes, config: Any) -> None:
         self._scaffold = scaffold or Scaffold()
         self._master = master
         self._config = config
@@ -52,13 +52,13 @@ class _ScaffoldedCreator(SessionCreator):
 class ChiefSessionCreator(_ScaffoldedCreator):
     """Restores the latest checkpoint of a directory, or a given one, or else initialises.
 
-    master: "" (sessions of other processes are refused). config: a ConfigProto.
+    master: the target of a server, or "" for this process. config: a ConfigProto.
     """
 
     def __init__(
         self,
         scaffold: Scaffold | None = None,
-        master: str = "",
+        master: str | bytes = "",
         config: Any = None,
         checkpoint_dir: str | None = None,
         checkpoint_filename_with_path: str | None = None,
@@ -88,7 +88,7 @@ class WorkerSessionCreator(_ScaffoldedCreator):
     def __init__(
         self,
         scaffold: Scaffold | None = None,
-        master: str = "",
+        master: str | bytes = "",
         config: Any = None,
         max_wait_secs: float | None = 30 * 60,
     ) -> None:

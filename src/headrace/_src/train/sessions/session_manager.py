@@ -13,8 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from headrace._src.checkpoint.bundle import remove_abandoned_parts
 from headrace._src.core import errors, log
 from headrace._src.core.export import export
+from headrace._src.core.file_errors import file_errors
 from headrace._src.core.versions_and_text import as_text
 from headrace._src.graph.default import get_default_graph
 from headrace._src.graph.graph import Graph
@@ -23,6 +25,9 @@ from headrace._src.train.saving.checkpoint_state import get_checkpoint_state
 from headrace._src.train.saving.saver import Saver
 
 __all__ = ["SessionManager"]
+
+_SHORTEST_PAUSE = 0.1  # seconds between two checks for a ready model; long waits have longer ones
+_FIRST_NOTICE, _NEXT_NOTICE = 2.0, 30.0  # seconds until a task says whom it waits for
 
 
 @export("train.SessionManager")
@@ -34,7 +39,8 @@ class SessionManager:
     ready_op                 returns the names of uninitialised variables; None: the model is always
                              ready
     ready_for_local_init_op  the same, for the variables that `local_init_op` needs
-    recovery_wait_secs       seconds between two checks for a checkpoint or a ready model
+    recovery_wait_secs       seconds between two checks for a checkpoint; the most seconds between
+                             two checks for a ready model
     local_init_run_options   the RunOptions of `local_init_op`
     """
 
@@ -61,7 +67,7 @@ class SessionManager:
 
     def prepare_session(
         self,
-        master: str,
+        master: str | bytes,
         init_op: Any = None,
         saver: Any = None,
         checkpoint_dir: str | None = None,
@@ -113,7 +119,7 @@ class SessionManager:
 
     def recover_session(
         self,
-        master: str,
+        master: str | bytes,
         saver: Any = None,
         checkpoint_dir: str | None = None,
         checkpoint_filename_with_path: str | None = None,
@@ -148,13 +154,15 @@ class SessionManager:
         return session, True
 
     def wait_for_session(
-        self, master: str, config: Any = None, max_wait_secs: float | None = float("Inf")
+        self, master: str | bytes, config: Any = None, max_wait_secs: float | None = float("Inf")
     ) -> Session:
         """Return a session once another one, such as the chief's, has initialised the variables;
         DeadlineExceededError if that takes longer than `max_wait_secs`.
         """
         limit = float("Inf") if max_wait_secs is None else max_wait_secs
-        deadline = time.monotonic() + limit
+        began = time.monotonic()
+        deadline = began + limit
+        notice = _FIRST_NOTICE
         while True:
             session = Session(master, graph=self._graph, config=config)
             missing_before = self._run_local_init(session)
@@ -173,13 +181,22 @@ class SessionManager:
                 missing_before,
                 missing,
             )
-            time.sleep(self._wait_secs)
+            waited = time.monotonic() - began
+            if waited >= notice:
+                notice = waited + _NEXT_NOTICE
+                log.warning(
+                    "This task has been waiting for the chief for %.0f s. The chief is the worker "
+                    "with is_chief=True: start it if it does not run. It initialises the model or "
+                    "restores a checkpoint. %s",
+                    *(waited, missing_before or missing),
+                )
+            time.sleep(min(self._wait_secs, max(_SHORTEST_PAUSE, waited / 10)))
 
     # -- Restoring ---------------------------------------------------------------------------------
 
     def _restored_session(
         self,
-        master: str,
+        master: str | bytes,
         saver: Any,
         directory: str | None,
         filename: str | None,
@@ -205,6 +222,8 @@ class SessionManager:
         if state is None:
             return session, None
         saver.restore(session, state.model_checkpoint_path)
+        with file_errors(directory):  # the chief alone saves there, and it has just begun again
+            remove_abandoned_parts(directory, age=0.0)
         saver.recover_last_checkpoints(state.all_model_checkpoint_paths)
         return session, state.model_checkpoint_path
 

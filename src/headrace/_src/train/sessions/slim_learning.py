@@ -252,7 +252,7 @@ def train(
     train_step_kwargs: Any = _DEFAULT,
     log_every_n_steps: int | None = 1,
     graph: Any = None,
-    master: str = "",
+    master: str | bytes = "",
     is_chief: bool = True,
     global_step: Any = None,
     number_of_steps: int | None = None,

@@ -207,7 +207,7 @@ class Supervisor:
     @contextmanager
     def managed_session(
         self,
-        master: str = "",
+        master: str | bytes = "",
         config: Any = None,
         start_standard_services: bool = True,
         close_summary_writer: bool = True,
@@ -232,7 +232,7 @@ class Supervisor:
 
     def prepare_or_wait_for_session(
         self,
-        master: str = "",
+        master: str | bytes = "",
         config: Any = None,
         wait_for_checkpoint: bool = False,
         max_wait_secs: float = 7200,

@@ -1,0 +1,472 @@
+"""What a worker keeps: its devices, the state of its sessions, the executables of registered
+graphs, and the steps that run.
+
+A graph is interpreted when it first runs and compiled when it comes back, as in a session of one
+process (pipeline.tiers). A brief step runs in the loop's thread, where its frames arrive; another
+one runs in a thread of the pool.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from headrace._src.core import errors, faults
+from headrace._src.core.locks import Lock
+from headrace._src.core.proto import ConfigProto, GraphDef, RunMetadata
+from headrace._src.devices import workers
+from headrace._src.devices.device import new_devices, within
+from headrace._src.devices.rendezvous import Key, RemoteRendezvous
+from headrace._src.devices.resources import ResourceHandle, Resources
+from headrace._src.devices.variable_state import VariableState, shared
+from headrace._src.distributed import messages as say
+from headrace._src.distributed.cluster_spec import task_of
+from headrace._src.distributed.instructions import Peer
+from headrace._src.distributed.values import handle_of, holds_handle, sendable
+from headrace._src.graph.control_roles import DEAD
+from headrace._src.graph.dataflow import Dataflow, ValueType
+from headrace._src.graph.flow_def import decode_flow
+from headrace._src.graph.graph import Graph
+from headrace._src.ops.base.transfers import is_recv, key_of
+from headrace._src.ops.state.session_handles import TensorHandle
+from headrace._src.partition.shares import feeds_of
+from headrace._src.pipeline import Options, compile_at, finish_partitions
+from headrace._src.runtime import PartitionedExecutable, guarded
+from headrace._src.runtime.brief import brief
+from headrace._src.runtime.brief_step import BriefStep, line_of
+from headrace._src.runtime.kernels import copy_of
+from headrace._src.runtime.served import ServedStep
+from headrace._src.server.piecewise import CLIENT
+from headrace._src.server.registration import unpack
+from headrace._src.server.shared_results import sends_in_place
+from headrace._src.session import configuration
+from headrace._src.session.function_runs import FunctionRuns
+from headrace._src.session.tracing import TraceRecorder, listed
+from headrace._src.transport.frame import Frame
+from headrace._src.transport.slabs import shared_slabs
+
+__all__ = ["Running", "WorkerState"]
+
+
+class _Session:
+    """A session on this worker."""
+
+    def __init__(self, options: Options, resources: Resources) -> None:
+        self.options = options
+        self.resources = resources
+        self.graph = Graph()
+        resources.functions = FunctionRuns(lambda: self.options, resources)
+
+
+class _Graph:
+    """The partitions of a registered step, and the executable that runs them now.
+
+    outgoing: for each key of a Send to another task, the number of the edge and the receiver.
+    incoming: the keys by the numbers of the edges.
+    """
+
+    def __init__(
+        self, me: Peer, master: Peer, session: _Session, request: say.RegisterGraph
+    ) -> None:
+        about = request.about
+        self.session = session
+        self.parts: list[tuple[str, Dataflow]] = []
+        for device, encoded in zip(about["devices"], unpack(request.payload), strict=True):
+            message = GraphDef.FromString(encoded)
+            self.parts.append((device, decode_flow(message, session.graph)))
+        self._as_is = bool(about["as_is"])
+        self.outgoing: dict[tuple[str, str, str], tuple[int, Peer]] = {}
+        self.incoming: dict[int, tuple[str, int, str, str]] = {}
+        for number, sender, receiver, tensor in about["edges"]:
+            peer = Peer(task_of(receiver), request.tasks[task_of(receiver)])
+            if peer == me:
+                self.incoming[number] = (sender, request.tasks[task_of(sender)], receiver, tensor)
+            else:
+                self.outgoing[sender, receiver, tensor] = number, peer
+        for number, device, tensor in about.get("fed", ()):
+            self.incoming[number] = (CLIENT, 0, device, tensor)
+        for number, device, tensor in about.get("sent", ()):
+            self.outgoing[device, CLIENT, tensor] = number, master
+        self._find_handles()
+        # Handles, and steps that are fed and fetched piece by piece, need more than a line.
+        self._is_special = bool(self._fed_handles or self.handle_edges or about.get("sent"))
+        self._types = self._received_types()
+        jit = session.options.jit
+        when = [] if self._as_is else [compile_at(flow, jit) for _, flow in self.parts]
+        self._when = min(filter(None, when), default=0)
+        self._runs = 0
+        self._lock = Lock()
+        self._compiling = False
+        self._use(compiled=self._when == 1)
+
+    def _find_handles(self) -> None:
+        """Find the feeds and edges whose values are handles, which travel as text."""
+        flows = [flow for _, flow in self.parts]
+        self._feeds = feeds_of(flows)
+        feeds = enumerate(self._feeds)
+        self._fed_handles = {i for i, feed in feeds if holds_handle(feed.type.dtype)}
+        received = {
+            (n.attrs["send_device"], n.attrs["recv_device"], n.attrs["tensor_name"])
+            for flow in flows
+            for n in flow.nodes
+            if is_recv(n) and holds_handle(n.types[0].dtype)
+        }
+        self.handle_edges = {
+            number
+            for number, (sender, _, receiver, tensor) in self.incoming.items()
+            if (sender, receiver, tensor) in received
+        }
+
+    def _received_types(self) -> dict[int, ValueType]:
+        """Return the types of what is received from other tasks, by the numbers of the edges."""
+        types = {
+            (n.attrs["send_device"], n.attrs["recv_device"], n.attrs["tensor_name"]): n.types[0]
+            for _, flow in self.parts
+            for n in flow.nodes
+            if is_recv(n)
+        }
+        return {
+            number: types[sender, receiver, tensor]
+            for number, (sender, _, receiver, tensor) in self.incoming.items()
+            if (sender, receiver, tensor) in types and number not in self.handle_edges
+        }
+
+    def check(self, edge: int, value: Any) -> None:
+        """Raise if a tensor of another task has another type than native code relies on."""
+        _check(value, self._types.get(edge), "a tensor of another task")
+
+    def fed(self, tensors: Sequence[Any]) -> list[Any]:
+        """Return the values of the feeds."""
+        if len(tensors) != len(self._feeds):
+            raise errors.InvalidArgumentError(
+                None, None, f"the step takes {len(self._feeds)} values, and {len(tensors)} came"
+            )
+        values = list(tensors)
+        for i, feed in enumerate(self._feeds):
+            if i in self._fed_handles:
+                values[i] = self.handle_of(values[i])
+            else:
+                _check(values[i], feed.type, f"the value of {feed.name}")
+        return values
+
+    def handle_of(self, text: Any) -> Any:
+        """Return the handle that came as text."""
+        resources = self.session.resources
+        found = handle_of(text, partial(TensorHandle, resources))
+        if isinstance(found, ResourceHandle):
+            kinds = [VariableState, *type(resources.peek(found)).__mro__]
+            known = [kind for kind in kinds if kind.__name__ == found.kind.__name__]
+            return replace(found, kind=known[0]) if known else found
+        return found
+
+    def _use(self, compiled: bool) -> None:
+        options = self.session.options
+        with within(options.devices):
+            program = finish_partitions(self.parts, options, compiled, self._as_is)
+            resources = self.session.resources
+            if options.check_numerics:
+                guard: Any = partial(guarded, resources)
+            else:
+                guard = sends_in_place(program, resources)
+            self.executable = PartitionedExecutable(program, self.session.resources, guard)
+        self.brief = brief(program)
+        self.line = None
+        if self.brief and not self._is_special and not options.check_numerics:
+            self.line = line_of(self.executable, self._incoming, self._outgoing)
+
+    def _incoming(self, recv: Any) -> int | None:
+        """Return the number of the edge that a Recv reads."""
+        key = tuple(key_of(recv.attrs)[:4])
+        return next((number for number, edge in self.incoming.items() if edge == key), None)
+
+    def _outgoing(self, send: Any) -> tuple[Peer, Frame] | None:
+        """Return the receiver of a Send, and the frame that its tensors travel in."""
+        key = key_of(send.attrs)
+        found = self.outgoing.get((key.sender, key.receiver, key.tensor))
+        if found is None:
+            return None
+        number, peer = found
+        return peer, Frame(*say.encode(say.SentTensor(0, number, 0, "", ())))
+
+    def is_due(self) -> bool:
+        """Count a run; return whether the graph is to be compiled before it."""
+        self._runs += 1
+        if self._runs != self._when or self._when < 2:
+            return False
+        with self._lock:
+            due, self._compiling = not self._compiling, True
+        return due
+
+    def compile(self) -> None:
+        """Run native code from now on."""
+        self._use(compiled=True)
+
+
+def _check(value: Any, wanted: ValueType | None, what: str) -> None:
+    """Raise if a value from another process does not have the type that is declared."""
+    if value is None or wanted is None:
+        return
+    dtype, sizes = wanted.dtype.base_dtype.as_numpy_dtype, wanted.sizes
+    if value.dtype != dtype or (sizes is not None and value.shape != sizes):
+        got = f"{value.dtype}[{','.join(map(str, value.shape))}]"
+        raise errors.InvalidArgumentError(None, None, f"{what} is {got}, and not {wanted}")
+
+
+class Running:
+    """A step on this worker, from its start to its end."""
+
+    def __init__(self, number: int, graph: Any, request: say.RunGraph, host: Any) -> None:
+        self.number = number
+        self.key = graph
+        self.request = request
+        self.host = host
+        self.graph: _Graph | None = None
+        self.step: ServedStep | None = None
+        self.quick: BriefStep | None = None  # instead of `step`
+        self.steps: dict[int, Running] = {}
+        self.feeds: list[Any] = []
+        self.stopped: tuple[BaseException, bool] | None = None
+        self.rendezvous: RemoteRendezvous | None = None
+        self.recorder: TraceRecorder | None = None
+        self.brief = False
+
+    def push(self, key: Key, value: Any, error: BaseException | None) -> None:
+        """Send a tensor to another task."""
+        assert self.graph is not None
+        number, peer = self.graph.outgoing[key.sender, key.receiver, key.tensor]
+        if key.receiver == CLIENT:
+            if error is not None:
+                raise error
+            value = None if value is DEAD else sendable(copy_of([value], 0))
+            self.host.tell(peer, say.FetchedPiece(self.number, number, (value,)))
+            return
+        link = self.host.link_to(peer)
+        if error is not None or link is None:
+            raise error or errors.UnavailableError(None, None, f"{peer.name} is gone")
+        tensor = None if value is DEAD else sendable(shared(value) if link.unix else value)
+        frame = key.frame if isinstance(key.frame, str) else ""
+        message = say.SentTensor(self.number, number, key.iteration, frame, (tensor,))
+        link.send(Frame(*say.encode(message)))
+
+    def send(self, edge: tuple[Peer, Frame], value: Any) -> None:
+        """Send a tensor of a quick step to another task."""
+        peer, frame = edge
+        link = self.host.link_to(peer)
+        if link is None:
+            raise errors.UnavailableError(None, None, f"{peer.name} is gone")
+        link.send(Frame(frame.kind, self.number, frame.head, (value,)))
+
+    def over(self, fetches: list[Any] | None, error: BaseException | None) -> None:
+        """A quick step has ended."""
+        self.steps.pop(self.number, None)
+        self.done(fetches, error)
+
+    def deliver(self, message: say.SentTensor) -> None:
+        """Take a tensor of another task."""
+        assert self.graph is not None
+        self.graph.check(message.edge, message.tensors[0])
+        if self.quick is not None:
+            self.quick.arrive(message.edge, message.tensors[0])
+            return
+        assert self.rendezvous is not None
+        edge = self.graph.incoming.get(message.edge)
+        if edge is None:
+            return  # a peer that takes part, but sends nonsense, harms only its own step
+        key = Key(*edge, message.frame or 0, message.iteration)
+        value = message.tensors[0]
+        if message.edge in self.graph.handle_edges and value is not None:
+            value = self.graph.handle_of(value)
+        self.rendezvous.arrive(key, DEAD if value is None else value)
+
+    def done(self, fetches: list[Any] | None, error: BaseException | None) -> None:
+        """Called once, when nothing of the step runs any more."""
+        stats = None
+        if fetches is not None:
+            try:
+                fetches = list(map(sendable, fetches))
+            except errors.OpError as failed:
+                fetches, error = None, failed
+        if self.recorder is not None and error is None:
+            stats = np.frombuffer(self._recorded(), np.uint8)
+        self.host.ended(self.number, fetches, error, stats)
+
+    def _recorded(self) -> bytes:
+        """Return the RunMetadata of this part of the step."""
+        assert self.recorder is not None and self.graph is not None
+        program = self.graph.executable.program
+        return self.recorder.part(self.request.ahead, program.devices[0], program.instructions)
+
+
+class WorkerState:
+    """All that a worker keeps."""
+
+    def __init__(self, task: str, incarnation: int, config: ConfigProto, host: Any) -> None:
+        self._host = host
+        self._devices = new_devices(task, incarnation, dict(config.device_count))
+        for device in self._devices:
+            device.allocator.shared = shared_slabs()
+        self._own = {device.name for device in self._devices}
+        self._state = Resources(self._devices)
+        self._sessions: dict[Any, _Session] = {}
+        self._graphs: dict[Any, _Graph] = {}
+        self._running: dict[int, Running] = {}
+        self._due: deque[ServedStep] = deque()
+        self._brief: set[ServedStep] = set()
+
+    # -- Sessions and graphs -----------------------------------------------------------------------
+
+    def open(self, key: Any, request: say.OpenWorkerSession) -> list[list[Any]]:
+        """Make the state of a session; return its devices."""
+        config = ConfigProto.FromString(request.config)
+        options = replace(configuration.options(config, remote=True), devices=self._devices)
+        shared = None if request.isolated else self._state
+        self._sessions[key] = _Session(options, Resources(self._devices, shared=shared))
+        return [
+            [d.name, d.device_type, d.memory_limit_bytes, d.incarnation]
+            for d in map(listed, self._devices)
+        ]
+
+    def close_session(self, key: Any) -> None:
+        """Drop the state of a session."""
+        session = self._sessions.pop(key, None)
+        if session is not None:
+            closed = errors.CancelledError(None, None, "the session was closed")
+            session.resources.close(closed)
+
+    def close(self) -> None:
+        """Drop all sessions."""
+        for key in list(self._sessions):
+            self.close_session(key)
+
+    def build(self, key: Any, request: say.RegisterGraph) -> None:
+        """Make the executable of a registered graph."""
+        session = self._sessions.get(key[0])
+        if session is None:
+            raise errors.AbortedError(None, None, "the session was closed")
+        if faults.armed:
+            faults.reach("register")
+        self._graphs[key] = _Graph(self._host.me, key[0][0], session, request)
+
+    def forget(self, key: Any) -> None:
+        """Drop the executable of a graph."""
+        self._graphs.pop(key, None)
+
+    def reset(self, containers: list[str]) -> None:
+        """Drop the state in these containers; in all of them if none is named."""
+        self._state.reset(containers)
+
+    # -- Steps -------------------------------------------------------------------------------------
+
+    def start(self, running: Running) -> None:
+        """In the loop: start a step."""
+        graph = running.graph = self._graphs[running.key]
+        self._running[running.number] = running
+        try:
+            running.feeds = graph.fed(running.request.tensors)
+        except errors.OpError as error:
+            self._running.pop(running.number)
+            running.done(None, error)
+            return
+        due = graph.is_due()
+        if graph.line is not None and not due and not running.request.traced:
+            running.steps = self._running
+            running.quick = BriefStep(graph.line, running.feeds, running)
+            running.quick.start()
+            return
+        running.rendezvous = RemoteRendezvous(self._own.__contains__, running.push)
+        running.brief = graph.brief and not due
+        if running.brief:
+            self._begin(running)
+        else:
+            workers.start(lambda: self._begin_long(running, due))
+
+    def _begin_long(self, running: Running, due: bool) -> None:
+        """In a thread of the pool: compile a step if that is due, and start it."""
+        assert running.graph is not None
+        try:
+            if due:
+                running.graph.compile()
+        except BaseException as error:
+            self._running.pop(running.number, None)
+            running.done(None, error)
+            return
+        self._begin(running)
+        assert running.step is not None
+        running.step.pump()
+
+    def _begin(self, running: Running) -> None:
+        graph, request = running.graph, running.request
+        assert graph is not None and running.rendezvous is not None
+        observe = None
+        if request.traced:
+            running.recorder = recorder = TraceRecorder(
+                RunMetadata(), bool(request.traced & say.TIMES), bool(request.traced & say.GRAPHS)
+            )
+            observe = recorder.observe if recorder.observes else None
+
+        def done(fetches: list[Any] | None, error: BaseException | None) -> None:
+            self._running.pop(running.number, None)
+            if running.step is not None:
+                self._brief.discard(running.step)
+            running.done(fetches, error)
+
+        step = ServedStep(graph.executable, running.rendezvous, self, observe=observe, done=done)
+        if running.brief:
+            self._brief.add(step)
+        running.step = step
+        if running.stopped is not None:
+            step.cancel(*running.stopped)
+        step.start(running.feeds)
+        if running.brief:
+            self._due.append(step)
+
+    def schedule(self, step: ServedStep) -> None:
+        """Pump a step soon; any thread may call this."""
+        if step not in self._brief:
+            workers.start(step.pump)
+        else:
+            self._due.append(step)
+            if not self._host.is_in_loop():
+                self._host.wake()
+
+    def pump(self) -> bool:
+        """In the loop: run the brief steps that are due; return whether there was one."""
+        if not self._due:
+            return False
+        while self._due:
+            self._due.popleft().pump()
+        return True
+
+    def cancel(self, number: int, error: BaseException, gentle: bool) -> None:
+        """Stop a step."""
+        running = self._running.get(number)
+        if running is None:
+            return
+        if running.step is not None and isinstance(error, errors.DeadlineExceededError):
+            error = running.step.lateness()  # names what runs, or is waited for
+        running.stopped = error, gentle
+        if running.quick is not None:
+            if not gentle:  # it waits for nothing but other tasks
+                running.quick.abort(error)
+            return
+        if running.step is None:
+            return
+        if gentle:
+            running.step.cancel(error, gentle)
+        else:
+            running.step.abort(error)
+
+    def deliver(self, number: int, message: say.SentTensor) -> None:
+        """Give a tensor to a step."""
+        running = self._running.get(number)
+        if running is None:
+            return
+        try:
+            running.deliver(message)
+        except errors.InvalidArgumentError as error:
+            self.cancel(number, error, gentle=False)

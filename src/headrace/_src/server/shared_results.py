@@ -1,0 +1,57 @@
+"""Put results that are sent to other processes into shared memory. In: the partitions of a step.
+Out: a function that wraps the kernels of such results, so that sending them needs no copy.
+
+Kernels that allocate their results by `empty_aligned` write them there directly: compiled regions,
+generated code and oneDNN. The results of others are copied when they are sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+from headrace._src.devices.allocator import SHARED_FROM
+from headrace._src.devices.buffers import allocating
+from headrace._src.devices.resources import Resources
+from headrace._src.distributed.cluster_spec import task_of
+from headrace._src.graph.dataflow import Node, Value
+from headrace._src.graph.partition import PartitionedProgram
+from headrace._src.graph.program import Instruction
+from headrace._src.ops.base.transfers import is_send
+
+__all__ = ["sends_in_place"]
+
+Guard = Callable[[Instruction, Callable[..., Any]], Callable[..., Any]]
+
+
+def sends_in_place(program: PartitionedProgram, resources: Resources) -> Guard:
+    """Return the guard of an executable (see PartitionedExecutable)."""
+    sent = {
+        value
+        for part in program.programs
+        for instruction in part.instructions
+        if _leaves(instruction.op)
+        for value in instruction.op.inputs
+        if _may_be_large(value)
+    }
+
+    def guard(instruction: Instruction, kernel: Callable[..., Any]) -> Callable[..., Any]:
+        op = instruction.op
+        if sent.isdisjoint(op.outputs):
+            return kernel
+        shared = resources.device(op.device).allocator.shared
+        return kernel if shared is None else allocating(kernel, shared.allocate, SHARED_FROM)
+
+    return guard
+
+
+def _leaves(node: Node) -> bool:
+    """Return whether a node sends to another task."""
+    attrs = node.attrs
+    return is_send(node) and task_of(attrs["send_device"]) != task_of(attrs["recv_device"])
+
+
+def _may_be_large(value: Value) -> bool:
+    sizes = value.type.sizes
+    return sizes is None or prod(sizes) * max(value.dtype.size, 1) >= SHARED_FROM

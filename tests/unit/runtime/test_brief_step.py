@@ -1,0 +1,163 @@
+"""Brief steps of several tasks, each in one thread: they run on when a tensor arrives, and end
+once.
+"""
+
+import numpy as np
+import pytest
+
+import headrace as tf
+from headrace._src.core.errors import AbortedError, InvalidArgumentError, UnavailableError
+from headrace._src.runtime.brief_step import BriefStep, line_of
+from tests.unit.runtime.tasks import executables, program_of
+from tests.unit.session.devices import on, session
+
+
+@pytest.fixture(autouse=True)
+def fresh_graph():
+    with tf.Graph().as_default():
+        yield
+
+
+def edge_of(op):
+    return op.attrs["tensor_name"], op.attrs["recv_device"]
+
+
+class Task:
+    """The owner of one task's part of a step."""
+
+    def __init__(self, executable, positions, devices, in_flight):
+        self.devices = devices
+        self.positions = positions
+        self.in_flight = in_flight
+        self.line = line_of(executable, edge_of, edge_of)
+        self.outcomes = []
+
+    def start(self, feeds):
+        self.step = BriefStep(self.line, feeds, self)
+        self.step.start()
+
+    def send(self, edge, value):
+        self.in_flight.append((edge, value))
+
+    def over(self, fetches, error):
+        self.outcomes.append((fetches, error))
+
+
+def tasks_of(s, fetches, feeds=()):
+    program, values = program_of(s, fetches, feeds)
+    in_flight = []
+    made = executables(s, program, (0,), (1,))
+    return [Task(*each, in_flight) for each in made], values, in_flight
+
+
+def run(tasks, values, in_flight, backwards=False):
+    for task, fed in zip(tasks, values, strict=True):
+        task.start(fed)
+    while in_flight:
+        edge, value = in_flight.pop(-1 if backwards else 0)
+        for task in tasks:
+            if edge[1] in task.devices:
+                task.step.arrive(edge, value)
+
+
+def there_and_back(x):
+    with on(1):
+        y = tf.tanh(x)
+        u = tf.square(x)
+    with on(0):
+        z = y * u + y
+    with on(1):
+        return z + 1.0
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_tensors_may_arrive_in_any_order(backwards):
+    with on(0):
+        x = tf.Variable([0.5, 1.0])
+        start = x.read_value()
+    y = there_and_back(start)
+    with session() as s:
+        s.run(tf.global_variables_initializer())
+        wanted = s.run(y)
+        for _ in range(3):
+            tasks, _, in_flight = tasks_of(s, [y])
+            run(tasks, [[], []], in_flight, backwards)
+            (fetches, error) = tasks[1].outcomes[0]
+            assert error is None and fetches[0] == pytest.approx(wanted)
+            assert [len(task.outcomes) for task in tasks] == [1, 1]
+
+
+def test_an_aborted_step_ends_once_and_drops_what_comes_late():
+    with on(0):
+        start = tf.Variable([0.5, 1.0]).read_value()
+    y = there_and_back(start)
+    with session() as s:
+        s.run(tf.global_variables_initializer())
+        tasks, _, in_flight = tasks_of(s, [y])
+        for task in tasks:
+            task.start([])
+        stop = AbortedError(None, None, "another task failed")
+        tasks[1].step.abort(stop)
+        tasks[1].step.abort(stop)
+        assert tasks[1].outcomes == [(None, stop)]
+        while in_flight:
+            tasks[1].step.arrive(*in_flight.pop())
+        assert len(tasks[1].outcomes) == 1
+
+
+def test_an_error_of_a_kernel_names_its_operation():
+    with on(0):
+        v = tf.Variable(np.arange(3.0, dtype=np.float32))
+        at = tf.Variable(7)
+    with on(1):
+        moved = tf.identity(at.read_value())
+    with on(0):
+        y = tf.gather(v, moved, name="beyond")
+    with session() as s:
+        s.run(tf.global_variables_initializer())
+        program, _ = program_of(s, [y])
+        in_flight = []
+        tasks = [Task(*each, in_flight) for each in executables(s, program, (0,), (1,))]
+        run(tasks, [[], []], in_flight)
+        (outcome,) = tasks[0].outcomes
+        assert isinstance(outcome[1], InvalidArgumentError) and "beyond" in str(outcome[1])
+
+
+def test_a_tensor_that_cannot_be_sent_fails_the_step():
+    with on(0):
+        start = tf.Variable([0.5, 1.0]).read_value()
+    y = there_and_back(start)
+    with session() as s:
+        s.run(tf.global_variables_initializer())
+        tasks, _, _ = tasks_of(s, [y])
+
+        def send(edge, value):
+            raise UnavailableError(None, None, "the receiver is gone")
+
+        tasks[0].send = send
+        tasks[0].start([])
+        assert isinstance(tasks[0].outcomes[0][1], UnavailableError)
+
+
+def test_steps_that_count_or_ask_for_the_step_are_of_another_kind():
+    with on(0):
+        q = tf.FIFOQueue(3, [tf.float32], shapes=[[]])
+        taken = q.dequeue()
+    with on(1):
+        y = tf.tanh(taken)
+    with session() as s:
+        program, _ = program_of(s, [y])
+        lines = [
+            line_of(each, edge_of, edge_of) for each, _, _ in executables(s, program, (0,), (1,))
+        ]
+    assert None in lines
+
+
+def test_an_edge_that_nobody_knows_is_refused():
+    with on(0):
+        start = tf.Variable([0.5, 1.0]).read_value()
+    y = there_and_back(start)
+    with session() as s:
+        program, _ = program_of(s, [y])
+        for each, _, _ in executables(s, program, (0,), (1,)):
+            assert line_of(each, lambda op: None, edge_of) is None

@@ -1,0 +1,273 @@
+"""Links and loops: frames in both directions, in order, without blocking; ends and errors."""
+
+import logging
+import queue
+import threading
+
+import numpy as np
+import pytest
+
+from headrace._src.core import errors
+from headrace._src.transport.connect import connect
+from headrace._src.transport.frame import Frame
+from headrace._src.transport.loop import Loop
+from tests.unit.transport.peers import CLIENT, TASK, WAIT, eventually, serving, use
+
+
+@pytest.fixture(params=["auto", "tcp"])
+def transport(request, monkeypatch):
+    use(monkeypatch, request.param)
+    return request.param
+
+
+class Client:
+    """A link to a server in a loop of its own; frames are in `frames`."""
+
+    def __init__(self, server, budget=None):
+        self.frames = queue.Queue()
+        self.closed = queue.Queue()
+        self.loop = Loop()
+        self.loop.start()
+        connection = connect(server.address, CLIENT, None, WAIT)
+        self.link = self.loop.add(
+            connection,
+            lambda link, frame: self.frames.put(frame),
+            lambda link, error: self.closed.put(error),
+            budget,
+        )
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.loop.stop()
+
+
+def test_frames_return_in_order(transport):
+    with serving() as server, Client(server) as client:
+        assert client.link.unix == (transport == "auto")
+        assert client.link.peer == TASK
+        for i in range(500):
+            client.link.send(Frame(i % 256, i, b"h" * (i % 7), (np.full(i, i),)))
+        for i in range(500):
+            frame = client.frames.get(timeout=WAIT)
+            assert frame[:3] == (i % 256, i, b"h" * (i % 7))
+            assert frame.tensors[0].tolist() == [i] * i
+        assert server.links.get(timeout=WAIT).peer == CLIENT
+
+
+def test_frames_of_many_sizes_from_many_threads(transport):
+    sizes = [0, 1, 100, 10_000, 70_000, 300_000, 2_000_000]
+    with serving() as server, Client(server) as client:
+
+        def send(thread):
+            for i, size in enumerate(sizes * 3):
+                array = np.full(size, (thread * 100 + i) % 256, np.uint8)
+                client.link.send(Frame(thread, i, b"", (array, array[:3])))
+
+        threads = [threading.Thread(target=send, args=(k,)) for k in range(4)]
+        for thread in threads:
+            thread.start()
+        seen = {k: [] for k in range(4)}
+        for _ in range(4 * 3 * len(sizes)):
+            frame = client.frames.get(timeout=WAIT)
+            seen[frame.kind].append(frame.number)
+            size = sizes[frame.number % len(sizes)]
+            value = (frame.kind * 100 + frame.number) % 256
+            assert frame.tensors[0].shape == (size,) and (frame.tensors[0] == value).all()
+        for thread in threads:
+            thread.join()
+        assert all(numbers == list(range(3 * len(sizes))) for numbers in seen.values())
+
+
+def test_send_does_not_block_when_nobody_reads(transport):
+    gate = threading.Event()
+    received = queue.Queue()
+
+    def on_frame(link, frame):
+        gate.wait(WAIT)
+        received.put(frame)
+
+    with serving(on_frame) as server, Client(server) as client:
+        for i in range(200):
+            client.link.send(Frame(1, i, bytes(100_000)))
+        assert client.link.queued_bytes > 0
+        gate.set()
+        assert [received.get(timeout=WAIT).number for _ in range(200)] == list(range(200))
+        assert eventually(lambda: client.link.queued_bytes == 0)
+
+
+def test_the_end_of_a_peer_is_told_once_and_names_it(transport):
+    with serving() as server:
+        with Client(server) as client:
+            client.link.send(Frame(1, 1))
+            client.frames.get(timeout=WAIT)
+            server.links.get(timeout=WAIT).close()
+            error = client.closed.get(timeout=WAIT)
+            assert isinstance(error, errors.UnavailableError) and server.address in str(error)
+            with pytest.raises(errors.UnavailableError, match=server.address):
+                client.link.send(Frame(1, 2))
+            assert client.link.closed
+        _, error = server.closed.get(timeout=WAIT)
+        assert error is None  # it closed the link itself
+        assert client.closed.empty() and server.closed.empty()
+
+
+def test_an_error_in_a_callback_closes_that_link_only(caplog):
+    def on_frame(link, frame):
+        if frame.kind == 13:
+            raise RuntimeError("unlucky")
+        link.send(frame)
+
+    with serving(on_frame) as server, Client(server) as one, Client(server) as other:
+        with caplog.at_level(logging.CRITICAL, "headrace"):
+            one.link.send(Frame(13))
+            assert isinstance(one.closed.get(timeout=WAIT), errors.UnavailableError)
+        other.link.send(Frame(1, 5))
+        assert other.frames.get(timeout=WAIT).number == 5
+        assert str(server.closed.get(timeout=WAIT)[1]) == "unlucky"
+
+
+def test_malformed_bytes_close_the_link():
+    with serving() as server, Client(server) as other:
+        connection = connect(server.address, CLIENT, None, WAIT)
+        connection.socket.sendall(b"no frame at all, but longer than a header")
+        assert connection.socket.recv(1) == b""
+        connection.socket.close()
+        assert "not a frame" in str(server.closed.get(timeout=WAIT)[1])
+        other.link.send(Frame(1, 5))
+        assert other.frames.get(timeout=WAIT).number == 5
+
+
+def test_a_thousand_pending_requests_hold_no_thread():
+    pending = []
+    arrived = threading.Event()
+
+    def on_frame(link, frame):
+        pending.append((link, frame))
+        if len(pending) == 1000:
+            arrived.set()
+
+    with serving(on_frame) as server, Client(server) as client:
+        client.link.send(Frame(1, 0))
+        assert eventually(lambda: len(pending) == 1)
+        before = threading.active_count()
+        for i in range(1, 1000):
+            client.link.send(Frame(1, i))
+        assert arrived.wait(WAIT)
+        assert threading.active_count() == before
+        for link, frame in pending:
+            link.send(frame)
+        assert [client.frames.get(timeout=WAIT).number for _ in range(1000)] == list(range(1000))
+
+
+# -- The byte budget -------------------------------------------------------------------------------
+
+
+def test_large_tensors_wait_until_the_receiver_has_read_others(transport):
+    held = queue.Queue()
+
+    def on_frame(link, frame):
+        if frame.tensors:
+            link.hold(frame)
+            held.put((link, frame))
+        else:
+            link.send(frame)
+
+    size = 2 << 20
+    with serving(on_frame) as server, Client(server, budget=5 << 20) as client:
+        for i in range(6):
+            client.link.send(Frame(1, i, b"", (np.full(size, i, np.uint8),)))
+        client.link.send(Frame(2, 77))  # small frames overtake
+        assert client.frames.get(timeout=WAIT).number == 77
+        assert held.qsize() == 2
+        link = held.queue[0][0]
+        assert link.unread_bytes == 2 * size
+        assert client.link.queued_bytes == 4 * size
+        for i in range(6):
+            link, frame = held.get(timeout=WAIT)
+            assert frame.number == i and (frame.tensors[0] == i).all()
+            link.let_go(frame)
+        assert eventually(lambda: client.link.queued_bytes == 0)
+        assert link.unread_bytes == 0
+
+
+def test_a_tensor_larger_than_the_budget_is_sent_alone(transport):
+    with serving() as server, Client(server, budget=1 << 20) as client:
+        for i in range(8):
+            client.link.send(Frame(1, i, b"", (np.full((3 << 20) + i, i, np.uint8),)))
+        for i in range(8):
+            frame = client.frames.get(timeout=WAIT)
+            assert frame.number == i and frame.tensors[0].shape == ((3 << 20) + i,)
+        assert eventually(lambda: client.link.queued_bytes == 0)
+
+
+# -- The loop --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def loop():
+    loop = Loop()
+    loop.start()
+    yield loop
+    loop.stop()
+
+
+def test_functions_are_called_in_the_loops_thread_and_in_order(loop):
+    called = queue.Queue()
+    for i in range(100):
+        loop.call_soon(lambda i=i: called.put((i, threading.current_thread().name)))
+    assert [called.get(timeout=WAIT) for _ in range(100)] == [
+        (i, "headrace-loop") for i in range(100)
+    ]
+
+
+def test_timers_are_called_by_time_unless_cancelled(loop):
+    called = queue.Queue()
+    loop.call_later(0.03, lambda: called.put("c"))
+    cancelled = loop.call_later(0.02, lambda: called.put("b"))
+    loop.call_later(0.01, lambda: called.put("a"))
+    cancelled.cancel()
+    assert [called.get(timeout=WAIT) for _ in range(2)] == ["a", "c"]
+    assert called.empty()
+
+
+def test_an_error_in_a_function_does_not_end_the_loop(loop, caplog):
+    called = queue.Queue()
+
+    def fail():
+        raise SystemExit("not so fast")
+
+    with caplog.at_level(logging.CRITICAL, "headrace"):
+        loop.call_soon(fail)
+        loop.call_later(0, fail)
+        loop.call_later(0.01, lambda: called.put(1))
+        assert called.get(timeout=WAIT) == 1
+
+
+def test_stop_closes_links_and_ends_the_thread():
+    with serving() as server:
+        client = Client(server)
+        client.link.send(Frame(1, 1))
+        client.frames.get(timeout=WAIT)
+        before = threading.active_count()
+        client.loop.stop()
+        assert threading.active_count() == before - 1
+        assert client.closed.get(timeout=WAIT) is None
+        assert isinstance(server.closed.get(timeout=WAIT)[1], errors.UnavailableError)
+
+
+def test_a_loop_that_was_never_started_can_be_stopped():
+    Loop().stop()
+
+
+def test_connecting_from_the_loop_does_not_block_it(loop):
+    results = queue.Queue()
+    with serving() as server:
+        loop.connect(server.address, CLIENT, None, WAIT, results.put)
+        connection = results.get(timeout=WAIT)
+        assert connection.peer == TASK
+        connection.socket.close()
+        address = server.address
+    loop.connect(address, CLIENT, None, WAIT, results.put)
+    assert isinstance(results.get(timeout=WAIT), errors.UnavailableError)
