@@ -96,8 +96,8 @@ def main() -> None:
     load = os.getloadavg()[0]
     console.print(f"load average {load:.1f} on {os.cpu_count()} cores; best and median of {rounds} "
                   "rounds, milliseconds a step")  # fmt: skip
-    if cases:
-        console.print(table_of(cases, workers, rounds, peer))
+    for case in cases:  # a table each: all of them together take minutes
+        console.print(table_of(case, workers, rounds, peer))
     if "faults" in only:
         console.print(faults(1 if options.quick else rounds))
 
@@ -120,12 +120,11 @@ def _can_be_alone() -> bool:
     return not subprocess.run([*ALONE, "true"], capture_output=True).returncode
 
 
-def table_of(cases: list[Case], workers: list[int], rounds: int, peer: list[str] | None) -> Table:
-    table = Table("step", "workers", "Headrace", "TensorFlow", "ratio", "bar", "", "KB a step")
-    table.add_column("RSS, GB")
-    for case in cases:
-        for count in workers:
-            table.add_row(case.name, str(count), *row(case, count, rounds, peer))
+def table_of(case: Case, workers: list[int], rounds: int, peer: list[str] | None) -> Table:
+    table = Table("workers", "Headrace", "TensorFlow", "ratio", "bar", "", "KB a step", "RSS, GB")
+    table.title = case.name
+    for count in workers:
+        table.add_row(str(count), *row(case, count, rounds, peer))
     return table
 
 
