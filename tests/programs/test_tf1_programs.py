@@ -25,7 +25,7 @@ def test_every_program_is_recorded():
 def only_on_cpus(monkeypatch):
     """The op types without a kernel for XLA devices in the steps that are prepared."""
     found = set()
-    run_stage = passes._run
+    run_stage = passes.run_stage
 
     def watched(stage, form, options):
         result = run_stage(stage, form, options)
@@ -33,7 +33,7 @@ def only_on_cpus(monkeypatch):
             found.update(without_kernels(result))
         return result
 
-    monkeypatch.setattr(passes, "_run", watched)
+    monkeypatch.setattr(passes, "run_stage", watched)
     return found
 
 

@@ -191,7 +191,7 @@ class Master:
         newest = self._newest.get(peer.name)
         fenced = say.Fenced(0, f"{peer.name} has been started again elsewhere")
         if newest is not None and newest.incarnation > peer.incarnation:
-            return [do.Send(peer, fenced), *self._connect_again(peer.name)]
+            return [do.Send(peer, fenced), *self.connect_again(peer.name)]
         found: Instructions = []
         if known is not None:
             found += [do.Send(known, fenced), *self.lost(known, now, "was restarted")]
@@ -203,7 +203,7 @@ class Master:
                 found += self._open_on(session, peer)
         return found
 
-    def _connect_again(self, task: str) -> Instructions:
+    def connect_again(self, task: str) -> Instructions:
         """Go on to connect to a task, if a session waits for it."""
         for session in self._sessions.values():
             if task in session.missing and session.tasks[task] is None:

@@ -32,7 +32,7 @@ def rewrite(flow: Dataflow) -> Dataflow:
 
 def separate_lists(flow: Dataflow) -> Dataflow:
     """Pass lists between regions as arrays."""
-    return _run("clusters.cluster", "separate_lists", flow, *_further_backends(flow))
+    return _run("clusters.cluster", "separate_lists", flow, *_backends(flow))
 
 
 def recompute(flow: Dataflow, limit: int) -> Dataflow:
@@ -42,13 +42,18 @@ def recompute(flow: Dataflow, limit: int) -> Dataflow:
 
 def cluster(flow: Dataflow, tell: Callable[[Node, str], None] | None = None) -> Dataflow:
     """Compile what can be compiled; call `tell` with each node that isn't, and the reason."""
+    return _run("clusters.cluster", "cluster", flow, tell, *_backends(flow))
+
+
+def _backends(flow: Dataflow) -> tuple[Any, ...]:
+    """Return the backends of a flow's devices, by name; nothing if all devices are CPUs."""
     further = _further_backends(flow)
     if not further:
-        return _run("clusters.cluster", "cluster", flow, tell)
+        return ()
     backends = {name: backend(name) for name in further}
     if has_compiler():
         backends["llvm"] = import_module(f"{_COMPILER}.clusters.backend").LLVM
-    return _run("clusters.cluster", "cluster", flow, tell, backends)
+    return (backends,)
 
 
 def _further_backends(flow: Dataflow) -> set[str]:

@@ -233,7 +233,7 @@ class Task:
         self._connecting.discard(peer.name)
         if self._newest.setdefault(peer.name, peer).incarnation > peer.incarnation:
             self._fence(link)
-            self._perform(self._master.connected(peer, time.monotonic()))
+            self._perform(self._master.connect_again(peer.name))
             return
         self._newest[peer.name] = peer
         replaced = [old for old in self._links if old.name == peer.name and old != peer]
