@@ -178,6 +178,7 @@ def test_origins_name_the_clients_operations():
     assert sent(flow).nodes[0].origin.name == "inverse"
 
 
+@pytest.mark.needs_llvm
 def test_what_is_compiled_is_not_sent():
     x = tf.placeholder(tf.float32, [8, 8])
     _, flow = steps([x @ x], [x])

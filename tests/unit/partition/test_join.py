@@ -60,6 +60,7 @@ def test_layers_are_joined_and_keep_their_partitions():
     assert str(found).endswith("joined: the devices never work at the same time")
 
 
+@pytest.mark.needs_llvm
 def test_a_joined_step_begins_no_partitions(monkeypatch):
     x, loss, weights = layers()
     gradients = tf.gradients(loss, weights, colocate_gradients_with_ops=True)

@@ -165,6 +165,7 @@ def test_programs_that_are_not_specialised_say_so():
     assert all(p.specialised for p in finish_partitions(given, options).programs)
 
 
+@pytest.mark.needs_llvm
 def test_a_partition_is_compiled_in_regions_of_one_stage():
     x = tf.placeholder(tf.float32, [16, 16], name="x")
     with on(0):

@@ -61,6 +61,8 @@ def main(control_fd: int, table_fd: int, process: int) -> None:
                 if not command(control, served, epoll, leave):
                     return
                 continue
+            if fd not in served:
+                continue  # a command of the same round has ended it
             index, sock = served[fd]
             try:
                 word, number = MESSAGE.unpack(sock.recv(MESSAGE.size, socket.MSG_DONTWAIT))
