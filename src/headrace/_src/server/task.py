@@ -432,6 +432,10 @@ class Task:
                 if restarted or time.monotonic() > until:
                     reason = "has been restarted" if restarted else "does not answer"
                     raise errors.AbortedError(None, None, f"{task} {reason}")
+                if task not in self._addresses:
+                    raise errors.FailedPreconditionError(
+                        None, None, f"the cluster specification of {self.name} lacks {task}"
+                    )
                 self.report(partial(self._connect, do.Connect(task, self._addresses[task])))
                 time.sleep(0.005)
 
