@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from headrace._src.core import errors, faults
-from headrace._src.core.locks import Lock
 from headrace._src.core.proto import ConfigProto, GraphDef, RunMetadata
 from headrace._src.devices import workers
 from headrace._src.devices.device import new_devices, within
@@ -92,35 +91,19 @@ class _Graph:
             self.incoming[number] = (CLIENT, 0, device, tensor)
         for number, device, tensor in about.get("sent", ()):
             self.outgoing[device, CLIENT, tensor] = number, master
-        self._find_handles()
+        self._feeds = feeds_of(flow for _, flow in self.parts)
+        types = self._received_types()
+        # Handles travel as text.
+        self._fed_handles = {i for i, f in enumerate(self._feeds) if holds_handle(f.type.dtype)}
+        self.handle_edges = {edge for edge, type_ in types.items() if holds_handle(type_.dtype)}
+        self._types = {e: type_ for e, type_ in types.items() if e not in self.handle_edges}
         # Handles, and steps that are fed and fetched piece by piece, need more than a line.
         self._is_special = bool(self._fed_handles or self.handle_edges or about.get("sent"))
-        self._types = self._received_types()
         jit = session.options.jit
         when = [] if self._as_is else [compile_at(flow, jit) for _, flow in self.parts]
         self._when = min(filter(None, when), default=0)
         self._runs = 0
-        self._lock = Lock()
-        self._compiling = False
         self._use(compiled=self._when == 1)
-
-    def _find_handles(self) -> None:
-        """Find the feeds and edges whose values are handles, which travel as text."""
-        flows = [flow for _, flow in self.parts]
-        self._feeds = feeds_of(flows)
-        feeds = enumerate(self._feeds)
-        self._fed_handles = {i for i, feed in feeds if holds_handle(feed.type.dtype)}
-        received = {
-            (n.attrs["send_device"], n.attrs["recv_device"], n.attrs["tensor_name"])
-            for flow in flows
-            for n in flow.nodes
-            if is_recv(n) and holds_handle(n.types[0].dtype)
-        }
-        self.handle_edges = {
-            number
-            for number, (sender, _, receiver, tensor) in self.incoming.items()
-            if (sender, receiver, tensor) in received
-        }
 
     def _received_types(self) -> dict[int, ValueType]:
         """Return the types of what is received from other tasks, by the numbers of the edges."""
@@ -133,7 +116,7 @@ class _Graph:
         return {
             number: types[sender, receiver, tensor]
             for number, (sender, _, receiver, tensor) in self.incoming.items()
-            if (sender, receiver, tensor) in types and number not in self.handle_edges
+            if (sender, receiver, tensor) in types
         }
 
     def check(self, edge: int, value: Any) -> None:
@@ -194,13 +177,9 @@ class _Graph:
         return peer, Frame(*say.encode(say.SentTensor(0, number, 0, "", ())))
 
     def is_due(self) -> bool:
-        """Count a run; return whether the graph is to be compiled before it."""
+        """In the loop: count a run; return whether the graph is to be compiled before it."""
         self._runs += 1
-        if self._runs != self._when or self._when < 2:
-            return False
-        with self._lock:
-            due, self._compiling = not self._compiling, True
-        return due
+        return self._runs == self._when > 1
 
     def compile(self) -> None:
         """Run native code from now on."""
@@ -238,16 +217,14 @@ class Running:
     def push(self, key: Key, value: Any, error: BaseException | None) -> None:
         """Send a tensor to another task."""
         assert self.graph is not None
+        if error is not None:
+            raise error
         number, peer = self.graph.outgoing[key.sender, key.receiver, key.tensor]
         if key.receiver == CLIENT:
-            if error is not None:
-                raise error
             value = None if value is DEAD else sendable(copy_of([value], 0))
             self.host.tell(peer, say.FetchedPiece(self.number, number, (value,)))
             return
-        link = self.host.link_to(peer)
-        if error is not None or link is None:
-            raise error or errors.UnavailableError(None, None, f"{peer.name} is gone")
+        link = self._link_to(peer)
         tensor = None if value is DEAD else sendable(shared(value) if link.unix else value)
         frame = key.frame if isinstance(key.frame, str) else ""
         message = say.SentTensor(self.number, number, key.iteration, frame, (tensor,))
@@ -256,10 +233,14 @@ class Running:
     def send(self, edge: tuple[Peer, Frame], value: Any) -> None:
         """Send a tensor of a quick step to another task."""
         peer, frame = edge
+        self._link_to(peer).send(Frame(frame.kind, self.number, frame.head, (value,)))
+
+    def _link_to(self, peer: Peer) -> Any:
+        """Return the link to another task; raise if it is gone."""
         link = self.host.link_to(peer)
         if link is None:
             raise errors.UnavailableError(None, None, f"{peer.name} is gone")
-        link.send(Frame(frame.kind, self.number, frame.head, (value,)))
+        return link
 
     def over(self, fetches: list[Any] | None, error: BaseException | None) -> None:
         """A quick step has ended."""

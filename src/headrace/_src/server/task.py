@@ -79,7 +79,6 @@ class Task:
         self._state = WorkerState(self.name, self.incarnation, config or ConfigProto(), self)
         self.finished = 0  # steps that have ended well, for the server's status
         self._graphs: dict[int, MirroredGraph] = {}  # of sessions
-        self._configs: dict[int, bytes] = {}
         self._links: dict[Peer, list[Link]] = {}
         self._newest: dict[str, Peer] = {}  # the last process of each task
         self._beats: dict[Peer, list[Heartbeat]] = {}
@@ -177,8 +176,6 @@ class Task:
 
     def _frame(self, link: Link, frame: Frame) -> None:
         """In the loop: a frame has come."""
-        if link not in self._links.get(link.context, ()):
-            return  # of a process that was given up
         self._perform(self._received(link.context, say.decode(*frame)))
 
     def _received(self, peer: Peer, message: Any) -> list[Any]:
@@ -278,12 +275,12 @@ class Task:
             return
         for other in self._links.pop(peer):
             if other is not link:
+                other.on_frame = _ignore
                 other.close()
         for beats in self._beats.pop(peer, ()):
             beats.stop()
         why = self._silent.pop(peer, "is gone: its connection has ended")
-        self._perform(self._worker.lost(peer, why))
-        self._perform(self._master.lost(peer, time.monotonic(), why))
+        self._perform(self._lost(peer, why))
         address = self._addresses.get(peer.name)
         expected = peer not in self._clean and peer not in self._refused
         if address and expected and self._stopped is None:
@@ -362,13 +359,14 @@ class Task:
             return self._received(peer, message)
         link = self.link_to(peer)
         if link is None:
-            self.report(lambda: [*self._worker.lost(peer), *self._lost_to_master(peer)])
+            self.report(lambda: self._lost(peer, "is gone"))
         else:
             _post(link, message)
         return []
 
-    def _lost_to_master(self, peer: Peer) -> list[Any]:
-        return self._master.lost(peer, time.monotonic())
+    def _lost(self, peer: Peer, why: str) -> list[Any]:
+        """Tell both machines that a process is lost."""
+        return [*self._worker.lost(peer, why), *self._master.lost(peer, time.monotonic(), why)]
 
     def link_to(self, peer: Peer) -> Link | None:
         """Return the link to a process, if there is one."""
