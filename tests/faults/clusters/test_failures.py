@@ -195,7 +195,7 @@ def test_messages_of_an_old_process_have_no_effect(tasks):
     old._do[Stop] = lambda each: ends.append(each) or []  # it does not heed the message
     old.report(lambda: old._connect(_connect(ps)))
     until(lambda: ends)
-    old.report(lambda: [Send(ps.me, say.OpenWorkerSession(1, 2, 0, "p", b""))])
+    old.report(lambda: [Send(ps.me, say.OpenWorkerSession(1, 2, 0, b""))])
     old.report(lambda: [Send(ps.me, say.ResetContainers(2, [], []))])
     time.sleep(0.3)
     assert not ps._worker._sessions

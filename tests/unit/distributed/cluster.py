@@ -144,7 +144,7 @@ class FakeCluster:
 
     def open(self, master: str, number: int = 1, **config: Any) -> int:
         """Open a session; return its number."""
-        message = say.OpenSession(number, "p", ConfigProto(**config).SerializeToString())
+        message = say.OpenSession(number, ConfigProto(**config).SerializeToString())
         return self.ask(master, message).session
 
     def prepare(self, master: str, session: int, number: int = 2) -> int:

@@ -219,9 +219,9 @@ def test_a_first_step_waits_for_aborted_steps_of_others(cluster: FakeCluster) ->
 def test_a_session_waits_for_the_tasks_that_its_filters_name(cluster: FakeCluster) -> None:
     cluster.kill(W1)
     config = ConfigProto(device_filters=["/job:ps"])
-    message = say.OpenSession(1, "p", config.SerializeToString())
+    message = say.OpenSession(1, config.SerializeToString())
     assert isinstance(cluster.ask(W0, message), say.SessionOpened)
-    message = say.OpenSession(2, "p", b"")
+    message = say.OpenSession(2, b"")
     assert cluster.ask(W0, message) is None
     cluster.tick(2.1)
     (notice,) = [each for each in cluster.answers if isinstance(each, say.Notice)]
@@ -237,7 +237,7 @@ def test_a_task_with_another_specification_is_refused(cluster: FakeCluster) -> N
     """Only sessions that wait for it fail."""
     opened = cluster.open(W0)
     cluster.kill(W1)
-    assert cluster.ask(W0, say.OpenSession(77, "p", b"")) is None
+    assert cluster.ask(W0, say.OpenSession(77, b"")) is None
     master = cluster.tasks[W0]
     master.perform(master.master.refused(W1, "it is at a:1 here, and at b:1 there", 0.0))
     cluster.deliver()
@@ -343,7 +343,7 @@ def test_a_session_goes_on_to_wait_when_an_older_process_of_a_task_comes(
     cluster.start(PS)
     cluster.open(W0)
     cluster.kill(PS)
-    assert cluster.ask(W0, say.OpenSession(10, "p", b"")) is None
+    assert cluster.ask(W0, say.OpenSession(10, b"")) is None
     told = cluster.tasks[W0].master.connected(old, 0.0)
     assert told[1:] == [do.Connect(PS, f"host-of-{PS}:1")]
 
@@ -370,7 +370,7 @@ def test_a_task_that_is_connected_again_ends_what_it_had(cluster: FakeCluster) -
 
 def test_a_task_that_goes_while_a_session_is_opened_is_awaited(cluster: FakeCluster) -> None:
     cluster.kill(W1)
-    assert cluster.ask(W0, say.OpenSession(1, "p", b"")) is None  # PS has answered, W1 has not
+    assert cluster.ask(W0, say.OpenSession(1, b"")) is None  # PS has answered, W1 has not
     cluster.kill(PS)
     new = cluster.start(W1).me
     cluster.connect(W0, W1)
@@ -386,7 +386,7 @@ def test_a_task_that_goes_while_a_session_is_opened_is_awaited(cluster: FakeClus
 
 def test_a_task_that_was_lost_answers_too_late(cluster: FakeCluster) -> None:
     master, old = cluster.tasks[W0], cluster.tasks[PS].me
-    master.receive(CLIENT, say.OpenSession(1, "p", b""))
+    master.receive(CLIENT, say.OpenSession(1, b""))
     (asked,) = [m for _, peer, m in cluster.mail if peer == old]
     cluster.kill(PS)
     cluster.start(PS)
@@ -447,7 +447,7 @@ def test_a_new_process_of_a_master_ends_the_steps_of_the_old_one(cluster: FakeCl
     _, step = running(cluster)
     worker, old = cluster.tasks[PS], cluster.tasks[W0].me
     new = old._replace(incarnation=old.incarnation + 100)
-    opening = say.OpenWorkerSession(1, 1, 0, "p", b"")
+    opening = say.OpenWorkerSession(1, 1, 0, b"")
     worker.perform(worker.worker.received(new, opening))
     assert step in worker.cancelled
     (refused,) = worker.worker.received(old, opening._replace(session=9))
@@ -458,7 +458,7 @@ def test_masters_that_number_their_steps_alike_are_refused(cluster: FakeCluster)
     cluster.open(W0)
     worker, other = cluster.tasks[PS], cluster.tasks[W1].me
     twin = other._replace(incarnation=cluster.tasks[W0].me.incarnation)
-    (refused,) = worker.worker.received(twin, say.OpenWorkerSession(1, 1, 0, "p", b""))
+    (refused,) = worker.worker.received(twin, say.OpenWorkerSession(1, 1, 0, b""))
     assert "number their steps alike" in refused.message.message
 
 
@@ -477,7 +477,7 @@ def test_tensors_of_steps_that_never_start_are_dropped(cluster: FakeCluster) -> 
 
 def test_a_session_whose_state_cannot_be_made_is_forgotten(cluster: FakeCluster) -> None:
     worker, master = cluster.tasks[PS].worker, cluster.tasks[W0].me
-    (opening,) = worker.received(master, say.OpenWorkerSession(7, 1, 0, "p", b""))
+    (opening,) = worker.received(master, say.OpenWorkerSession(7, 1, 0, b""))
     error = errors.InvalidArgumentError(None, None, "no such device")
     (answer,) = worker.not_opened(opening.session, 7, error)
     assert answer == do.Send(master, say.Failed(7, errors.INVALID_ARGUMENT, "no such device"))

@@ -13,7 +13,7 @@ MESSAGES = [
     say.Failed(1, 3, "no", "op", "line"),
     say.Fenced(0, "replaced"),
     say.Notice(0, "waiting"),
-    say.OpenSession(1, "process", b"config"),
+    say.OpenSession(1, b"config"),
     say.SessionOpened(1, 2, [["/device:CPU:0", "CPU", 0, 9]]),
     say.ExtendGraph(1, 2, 1, b"graph"),
     say.Prepare(1, 2, ["a:0"], ["b"], ["c:0"], 0),
@@ -24,7 +24,7 @@ MESSAGES = [
     say.CancelRun(0, 2, 3),
     say.CloseSession(1, 2),
     say.ResetContainers(1, ["c"], []),
-    say.OpenWorkerSession(1, 2, 0, "process", b""),
+    say.OpenWorkerSession(1, 2, 0, b""),
     say.WorkerSessionOpened(1, [], 123),
     say.CloseWorkerSession(1, 2),
     say.RegisterGraph(1, 2, 3, {"/job:ps/replica:0/task:0": 5}, {"edges": []}, b"flow"),
@@ -60,7 +60,7 @@ BAD = [
     (say._KIND[say.RegisterGraph], b'[1, 2, {"a": "b"}, {}]'),
     (say._KIND[say.RunStep], b"short"),
     (say._KIND[say.SentTensor], b"\xff" * 9),
-    (say._KIND[say.OpenSession], b'["p"]'),
+    (say._KIND[say.OpenSession], b"[]"),
 ]
 
 

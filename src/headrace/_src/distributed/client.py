@@ -34,7 +34,7 @@ from headrace._src.transport.handshake import Hello, Service
 from headrace._src.transport.keys import configured_key
 from headrace._src.transport.probe import Probe
 
-__all__ = ["MasterClient", "RemoteStep", "process_name"]
+__all__ = ["MasterClient", "RemoteStep"]
 
 SCHEME = "grpc://"
 _GRACE = 2.0  # seconds that an interrupted step has to end
@@ -42,11 +42,6 @@ _RETRY = 0.2  # seconds between attempts to connect
 
 _process = f"{os.getpid()}-{secrets.token_hex(8)}"
 _clients = itertools.count(1)
-
-
-def process_name() -> str:
-    """Return a name of this process: functions of Python run only in the process that made them."""
-    return _process
 
 
 class MasterClient:
@@ -70,7 +65,7 @@ class MasterClient:
             made.CopyFrom(config)
         if not whole:
             made.graph_options.place_pruned_graph = True
-        request = say.OpenSession(next(self._numbers), _process, made.SerializeToString())
+        request = say.OpenSession(next(self._numbers), made.SerializeToString())
         try:
             opened = self._ask(request)
         except BaseException:

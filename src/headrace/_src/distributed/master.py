@@ -345,9 +345,7 @@ class Master:
         request = self._ask("opened", session, peer, self._clock())
         opening = session.opening
         isolated = ConfigProto.FromString(opening.config).isolate_session_state
-        message = say.OpenWorkerSession(
-            request, session.number, int(isolated), opening.process, opening.config
-        )
+        message = say.OpenWorkerSession(request, session.number, int(isolated), opening.config)
         return [do.Send(peer, message)]
 
     def _worker_opened(self, peer: Peer, message: say.WorkerSessionOpened) -> Instructions:

@@ -114,12 +114,9 @@ class Spec(NamedTuple):
 
 
 class OpenSession(NamedTuple):
-    """Open a session. `process`: a name of the client's process; functions of Python run only
-    there. The tensor is a ConfigProto.
-    """
+    """Open a session with a ConfigProto."""
 
     number: int
-    process: str
     config: bytes
 
 
@@ -230,7 +227,6 @@ class OpenWorkerSession(NamedTuple):
     number: int
     session: int
     isolated: int
-    process: str
     config: bytes
 
 

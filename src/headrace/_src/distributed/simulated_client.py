@@ -127,7 +127,7 @@ class Client:
             if self.is_content and not self.pending:
                 self._leave()
             elif not any(isinstance(each, say.OpenSession) for each in self.pending.values()):
-                self._ask(say.OpenSession, "p", b"")
+                self._ask(say.OpenSession, b"")
         elif self.is_content:
             if not self.runs:
                 self._leave() if random.random() < 0.3 else self._close()
