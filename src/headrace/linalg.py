@@ -24,6 +24,54 @@ if TYPE_CHECKING:
         matrix_triangular_solve as triangular_solve,
         qr as qr,
     )
+    from headrace._src.linear_operators.adjoint import (
+        LinearOperatorAdjoint as LinearOperatorAdjoint,
+    )
+    from headrace._src.linear_operators.block_diag import (
+        LinearOperatorBlockDiag as LinearOperatorBlockDiag,
+    )
+    from headrace._src.linear_operators.circulant import (
+        LinearOperatorCirculant as LinearOperatorCirculant,
+        LinearOperatorCirculant2D as LinearOperatorCirculant2D,
+        LinearOperatorCirculant3D as LinearOperatorCirculant3D,
+    )
+    from headrace._src.linear_operators.composition import (
+        LinearOperatorComposition as LinearOperatorComposition,
+    )
+    from headrace._src.linear_operators.diag import (
+        LinearOperatorDiag as LinearOperatorDiag,
+    )
+    from headrace._src.linear_operators.full_matrix import (
+        LinearOperatorFullMatrix as LinearOperatorFullMatrix,
+    )
+    from headrace._src.linear_operators.householder import (
+        LinearOperatorHouseholder as LinearOperatorHouseholder,
+    )
+    from headrace._src.linear_operators.identity import (
+        LinearOperatorIdentity as LinearOperatorIdentity,
+        LinearOperatorScaledIdentity as LinearOperatorScaledIdentity,
+    )
+    from headrace._src.linear_operators.inversion import (
+        LinearOperatorInversion as LinearOperatorInversion,
+    )
+    from headrace._src.linear_operators.kronecker import (
+        LinearOperatorKronecker as LinearOperatorKronecker,
+    )
+    from headrace._src.linear_operators.linear_operator import (
+        LinearOperator as LinearOperator,
+    )
+    from headrace._src.linear_operators.low_rank_update import (
+        LinearOperatorLowRankUpdate as LinearOperatorLowRankUpdate,
+    )
+    from headrace._src.linear_operators.lower_triangular import (
+        LinearOperatorLowerTriangular as LinearOperatorLowerTriangular,
+    )
+    from headrace._src.linear_operators.toeplitz import (
+        LinearOperatorToeplitz as LinearOperatorToeplitz,
+    )
+    from headrace._src.linear_operators.zeros import (
+        LinearOperatorZeros as LinearOperatorZeros,
+    )
     from headrace._src.ops.array.diagonals import (
         matrix_diag as diag,
         matrix_diag_part as diag_part,
@@ -69,6 +117,24 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "LinearOperator",
+    "LinearOperatorAdjoint",
+    "LinearOperatorBlockDiag",
+    "LinearOperatorCirculant",
+    "LinearOperatorCirculant2D",
+    "LinearOperatorCirculant3D",
+    "LinearOperatorComposition",
+    "LinearOperatorDiag",
+    "LinearOperatorFullMatrix",
+    "LinearOperatorHouseholder",
+    "LinearOperatorIdentity",
+    "LinearOperatorInversion",
+    "LinearOperatorKronecker",
+    "LinearOperatorLowRankUpdate",
+    "LinearOperatorLowerTriangular",
+    "LinearOperatorScaledIdentity",
+    "LinearOperatorToeplitz",
+    "LinearOperatorZeros",
     "adjoint",
     "band_part",
     "cholesky",
@@ -113,6 +179,24 @@ __all__ = [
 ]
 
 _HOMES = {
+    "LinearOperator": "headrace._src.linear_operators.linear_operator:LinearOperator",
+    "LinearOperatorAdjoint": "headrace._src.linear_operators.adjoint:LinearOperatorAdjoint",
+    "LinearOperatorBlockDiag": "headrace._src.linear_operators.block_diag:LinearOperatorBlockDiag",
+    "LinearOperatorCirculant": "headrace._src.linear_operators.circulant:LinearOperatorCirculant",
+    "LinearOperatorCirculant2D": "headrace._src.linear_operators.circulant:LinearOperatorCirculant2D",
+    "LinearOperatorCirculant3D": "headrace._src.linear_operators.circulant:LinearOperatorCirculant3D",
+    "LinearOperatorComposition": "headrace._src.linear_operators.composition:LinearOperatorComposition",
+    "LinearOperatorDiag": "headrace._src.linear_operators.diag:LinearOperatorDiag",
+    "LinearOperatorFullMatrix": "headrace._src.linear_operators.full_matrix:LinearOperatorFullMatrix",
+    "LinearOperatorHouseholder": "headrace._src.linear_operators.householder:LinearOperatorHouseholder",
+    "LinearOperatorIdentity": "headrace._src.linear_operators.identity:LinearOperatorIdentity",
+    "LinearOperatorInversion": "headrace._src.linear_operators.inversion:LinearOperatorInversion",
+    "LinearOperatorKronecker": "headrace._src.linear_operators.kronecker:LinearOperatorKronecker",
+    "LinearOperatorLowRankUpdate": "headrace._src.linear_operators.low_rank_update:LinearOperatorLowRankUpdate",
+    "LinearOperatorLowerTriangular": "headrace._src.linear_operators.lower_triangular:LinearOperatorLowerTriangular",
+    "LinearOperatorScaledIdentity": "headrace._src.linear_operators.identity:LinearOperatorScaledIdentity",
+    "LinearOperatorToeplitz": "headrace._src.linear_operators.toeplitz:LinearOperatorToeplitz",
+    "LinearOperatorZeros": "headrace._src.linear_operators.zeros:LinearOperatorZeros",
     "adjoint": "headrace._src.ops.linalg.linalg_functions:adjoint",
     "band_part": "headrace._src.ops.array.diagonals:matrix_band_part",
     "cholesky": "headrace._src.ops.linalg.linalg_ops:cholesky",

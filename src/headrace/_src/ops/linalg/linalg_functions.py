@@ -10,6 +10,7 @@ from headrace._src.core import dtypes
 from headrace._src.core.export import export
 from headrace._src.graph.operation import Tensor
 from headrace._src.ops.base.define import b, composed
+from headrace._src.ops.base.dispatch import dispatched
 from headrace._src.ops.base.renamed_arguments import renamed_argument
 from headrace._src.ops.base.to_tensor import convert_to_tensor, name_scope
 
@@ -60,6 +61,7 @@ def _is_static(batch: Any) -> bool:
 
 @composed
 @export("trace", "linalg.trace")
+@dispatched
 def trace(x: Any, name: str | None = None) -> Tensor:
     """Return the sum of each matrix's main diagonal."""
     with name_scope(name, "Trace", [x]) as scope:
@@ -69,6 +71,7 @@ def trace(x: Any, name: str | None = None) -> Tensor:
 
 @composed
 @export("linalg.adjoint")
+@dispatched
 def adjoint(matrix: Any, name: str | None = None) -> Tensor:
     """Return the conjugate transpose of each matrix."""
     with name_scope(name, "adjoint", [matrix]):
@@ -78,6 +81,7 @@ def adjoint(matrix: Any, name: str | None = None) -> Tensor:
 
 @composed
 @export("linalg.logdet")
+@dispatched
 def logdet(matrix: Any, name: str | None = None) -> Tensor:
     """Return the logarithm of the determinant of positive definite matrices."""
     with name_scope(name, "logdet", [matrix]):

@@ -367,7 +367,7 @@ def _lu_gradient(b, op, grad, _):
     gradient=_lu_gradient,
     samples=[Sample(r(3, 3)), Sample(r(2, 3, 3)), Sample(r(0, 2, 2))],
 )
-def lu(input, output_idx_type=None, name=None):
+def lu(input, output_idx_type=dtypes.int32, name=None):
     """Return the LU factors of matrices in one array, and the order of their rows."""
 
 

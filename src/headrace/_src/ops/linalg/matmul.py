@@ -23,6 +23,7 @@ from headrace._src.ops.array.broadcasting import same_shapes
 from headrace._src.ops.base import infer
 from headrace._src.ops.base.counted import counted
 from headrace._src.ops.base.define import b, composed, define
+from headrace._src.ops.base.dispatch import dispatched
 from headrace._src.ops.base.onednn_kernel import onednn_kernel
 from headrace._src.ops.base.samples import r
 from headrace._src.ops.base.to_tensor import convert_to_tensor, name_scope
@@ -376,6 +377,7 @@ _SPARSE_TYPES = (dtypes.bfloat16, dtypes.float32)
 
 @composed
 @export("matmul", "linalg.matmul")
+@dispatched
 def matmul(
     a: Any,
     b: Any,
