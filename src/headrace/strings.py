@@ -27,6 +27,14 @@ if TYPE_CHECKING:
         string_to_hash_bucket as to_hash_bucket,
         string_to_number as to_number,
     )
+    from headrace._src.ops.ragged.ragged_strings import (
+        bytes_split as bytes_split,
+        ngrams as ngrams,
+        unicode_decode as unicode_decode,
+        unicode_decode_with_offsets as unicode_decode_with_offsets,
+        unicode_split as unicode_split,
+        unicode_split_with_offsets as unicode_split_with_offsets,
+    )
     from headrace._src.ops.strings.string_ops import (
         reduce_join as reduce_join,
         regex_full_match as regex_full_match,
@@ -39,10 +47,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "as_string",
+    "bytes_split",
     "format",
     "join",
     "length",
     "lower",
+    "ngrams",
     "reduce_join",
     "regex_full_match",
     "regex_replace",
@@ -53,8 +63,12 @@ __all__ = [
     "to_hash_bucket_fast",
     "to_hash_bucket_strong",
     "to_number",
+    "unicode_decode",
+    "unicode_decode_with_offsets",
     "unicode_encode",
     "unicode_script",
+    "unicode_split",
+    "unicode_split_with_offsets",
     "unicode_transcode",
     "unsorted_segment_join",
     "upper",
@@ -62,10 +76,12 @@ __all__ = [
 
 _HOMES = {
     "as_string": "headrace._src.ops.io.text_data:as_string",
+    "bytes_split": "headrace._src.ops.ragged.ragged_strings:bytes_split",
     "format": "headrace._src.ops.io.text_data:string_format",
     "join": "headrace._src.ops.strings.string_ops:string_join",
     "length": "headrace._src.ops.strings.string_ops:string_length",
     "lower": "headrace._src.ops.strings.string_ops:string_lower",
+    "ngrams": "headrace._src.ops.ragged.ragged_strings:ngrams",
     "reduce_join": "headrace._src.ops.strings.string_ops:reduce_join",
     "regex_full_match": "headrace._src.ops.strings.string_ops:regex_full_match",
     "regex_replace": "headrace._src.ops.strings.string_ops:regex_replace",
@@ -76,8 +92,12 @@ _HOMES = {
     "to_hash_bucket_fast": "headrace._src.ops.io.text_data:string_to_hash_bucket_fast",
     "to_hash_bucket_strong": "headrace._src.ops.io.text_data:string_to_hash_bucket_strong",
     "to_number": "headrace._src.ops.io.text_data:string_to_number",
+    "unicode_decode": "headrace._src.ops.ragged.ragged_strings:unicode_decode",
+    "unicode_decode_with_offsets": "headrace._src.ops.ragged.ragged_strings:unicode_decode_with_offsets",
     "unicode_encode": "headrace._src.ops.strings.unicode:unicode_encode",
     "unicode_script": "headrace._src.ops.strings.unicode:unicode_script",
+    "unicode_split": "headrace._src.ops.ragged.ragged_strings:unicode_split",
+    "unicode_split_with_offsets": "headrace._src.ops.ragged.ragged_strings:unicode_split_with_offsets",
     "unicode_transcode": "headrace._src.ops.strings.unicode:unicode_transcode",
     "unsorted_segment_join": "headrace._src.ops.strings.string_ops:unsorted_segment_join",
     "upper": "headrace._src.ops.strings.string_ops:string_upper",

@@ -15,6 +15,7 @@ from headrace._src.graph.inference import InferenceContext
 from headrace._src.graph.operation import Tensor
 from headrace._src.ops.base import infer
 from headrace._src.ops.base.define import b, composed, define
+from headrace._src.ops.base.dispatch import dispatched
 from headrace._src.ops.base.renamed_arguments import renamed_argument
 from headrace._src.ops.base.samples import r
 from headrace._src.ops.base.to_tensor import convert_to_tensor, name_scope
@@ -99,6 +100,7 @@ def reduce_join_op(inputs, reduction_indices, keep_dims=False, separator="", nam
 
 
 @composed
+@dispatched
 @export("reduce_join", "strings.reduce_join")
 def reduce_join(
     inputs: Any,
@@ -238,11 +240,7 @@ def string_split_v2_op(input, sep, maxsplit=-1, name=None):
 
 
 def _check_result_type(result_type: str) -> None:
-    if result_type == "RaggedTensor":
-        raise ValueError(
-            "result_type='RaggedTensor': Headrace has no ragged tensors; ask for a SparseTensor"
-        )
-    if result_type != "SparseTensor":
+    if result_type not in ("RaggedTensor", "SparseTensor"):
         raise ValueError("result_type must be 'RaggedTensor' or 'SparseTensor'.")
 
 
@@ -255,20 +253,24 @@ def string_split(
     delimiter: Any = None,
     result_type: str = "SparseTensor",
     name: str | None = None,
-) -> SparseTensor:
-    """Split each string of a vector at the characters of `sep` into a row of a sparse matrix.
+) -> Any:
+    """Split each string of a vector at the characters of `sep` into a row of a sparse matrix, or of
+    a ragged tensor.
 
-    delimiter: old name of sep. skip_empty: whether to drop empty pieces.
+    delimiter: old name of sep. skip_empty: whether to drop empty pieces. result_type:
+    'SparseTensor' or 'RaggedTensor'.
     """
     sep = renamed_argument("sep", sep, "delimiter", delimiter)
     _check_result_type(result_type)
     with name_scope(name, "StringSplit", [source]):
         mark = convert_to_tensor(" " if sep is None else sep, dtypes.string)
         texts = convert_to_tensor(source, dtypes.string)
-        return SparseTensor(*string_split_op(texts, mark, skip_empty))
+        found = string_split_op(texts, mark, skip_empty)
+        return SparseTensor(*found) if result_type == "SparseTensor" else b.ragged_pieces(*found)
 
 
 @composed
+@dispatched
 @export("strings.split")
 def string_split_v2(
     input: Any = None,
@@ -277,25 +279,25 @@ def string_split_v2(
     result_type: str = "SparseTensor",
     source: Any = None,
     name: str | None = None,
-) -> SparseTensor:
-    """Split each string at `sep`, or at whitespace, into a new, sparse last dimension.
+) -> Any:
+    """Split each string at `sep`, or at whitespace, into a new, sparse or ragged last dimension.
 
-    maxsplit: the most splits per string, -1 for no limit. result_type: 'SparseTensor', because
-    there are no ragged tensors. source: another name of input.
+    maxsplit: the most splits per string, -1 for no limit. result_type: 'SparseTensor' or
+    'RaggedTensor'. source: another name of input.
     """
     input = renamed_argument("input", input, "source", source)
     _check_result_type(result_type)
     with name_scope(name, "StringSplit", [input]):
         texts = convert_to_tensor(input, dtypes.string, "input")
         rank = texts.shape.ndims
-        if rank is None:
-            raise ValueError("input must have a statically-known rank.")
+        mark = convert_to_tensor("" if sep is None else sep, dtypes.string)
+        if result_type == "RaggedTensor":
+            return b.ragged_split(texts, mark, maxsplit)
         if rank == 0:
             raise ValueError("input must have at least one dimension for a sparse result.")
-        mark = convert_to_tensor("" if sep is None else sep, dtypes.string)
-        flat = texts if rank == 1 else b.reshape(texts, [-1])
+        flat = texts if rank in (None, 1) else b.reshape(texts, [-1])
         pieces = SparseTensor(*string_split_v2_op(flat, mark, maxsplit))
-        if rank == 1:
+        if flat is texts:
             return pieces
         shape = b.concat([b.shape(texts, out_type=dtypes.int64), pieces.dense_shape[1:]], 0)
         return b.sparse_reshape(pieces, shape)
@@ -419,6 +421,7 @@ def static_regex_full_match(input, pattern, name=None):
 
 
 @composed
+@dispatched
 @export("strings.regex_full_match")
 def regex_full_match(input: Any, pattern: Any, name: str | None = None) -> Tensor:
     """Return which strings match the RE2 `pattern` as a whole."""
@@ -454,6 +457,7 @@ def static_regex_replace(input, pattern, rewrite, replace_global=True, name=None
 
 
 @composed
+@dispatched
 @export("regex_replace", "strings.regex_replace")
 def regex_replace(
     input: Any,

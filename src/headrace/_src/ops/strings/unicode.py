@@ -16,6 +16,7 @@ from headrace._src.graph.inference import InferenceContext
 from headrace._src.graph.operation import Tensor
 from headrace._src.ops.base import infer
 from headrace._src.ops.base.define import b, composed, define
+from headrace._src.ops.base.dispatch import dispatched
 from headrace._src.ops.base.to_tensor import convert_to_tensor, name_scope
 from headrace._src.ops.strings import unicode_kernels, unicode_scripts
 
@@ -108,6 +109,7 @@ def unicode_encode_op(
 
 
 @composed
+@dispatched
 @export("strings.unicode_encode")
 def unicode_encode(
     input: Any,
@@ -116,7 +118,8 @@ def unicode_encode(
     replacement_char: int = 65533,
     name: str | None = None,
 ) -> Tensor:
-    """Return the strings whose code points are the rows (the last dimension) of a dense tensor.
+    """Return the strings whose code points are the rows (the last dimension) of a tensor or a
+    ragged tensor.
 
     errors: what to do with invalid code points: 'replace' them by replacement_char, 'ignore' them
     or fail ('strict').

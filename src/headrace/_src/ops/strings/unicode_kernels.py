@@ -43,10 +43,15 @@ def _codec(encoding: bytes) -> codecs.CodecInfo:
         info = codecs.lookup(_ALIASES.get(name, name))
         bytes(4).decode(info.name)  # rejects codecs from bytes to bytes
     except (LookupError, UnicodeDecodeError, ValueError) as error:
-        raise ValueError(f"unknown input encoding {encoding!r}") from error
+        raise _unknown(encoding) from error
     if info.name.replace("-", "_") in _NOT_CHARSETS:
-        raise ValueError(f"unknown input encoding {encoding!r}")
+        raise _unknown(encoding)
     return info
+
+
+def _unknown(encoding: bytes) -> ValueError:
+    name = encoding.decode(errors="replace")
+    return ValueError(f"Could not create converter for input encoding: {name}")
 
 
 def _unmarked(data: bytes, info: codecs.CodecInfo) -> tuple[int, codecs.CodecInfo]:
