@@ -206,3 +206,21 @@ def get_summary_description(node_def: Any) -> Any:
     if node_def.op != summary_ops.tensor_summary.definition.op_type:  # type: ignore[attr-defined]
         raise ValueError(f"Can't get_summary_description on {node_def.op}")
     return proto.json_format.Parse(node_def.attr["description"].s, proto.SummaryDescription())
+
+
+# -- Summaries that write by themselves, of which a graph of TensorFlow 1 has none -----------------
+
+
+@export("summary.all_v2_summary_ops")
+def all_v2_summary_ops() -> list[Any]:
+    """Return the operations of the graph that write summaries to a default writer."""
+    return get_default_graph().get_collection("_SUMMARY_V2")
+
+
+@export("summary.initialize")
+def initialize(graph: Any = None, session: Any = None) -> None:
+    """Raise RuntimeError: no default writer of tf.contrib.summary can be made here."""
+    del graph, session
+    raise RuntimeError(
+        "No default tf.contrib.summary.SummaryWriter found: use tf.summary.FileWriter"
+    )

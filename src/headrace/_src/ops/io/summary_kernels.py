@@ -8,7 +8,6 @@ the same pixels, but their compression may differ.
 from __future__ import annotations
 
 import struct
-import zlib
 from functools import cache
 from typing import Any
 
@@ -19,7 +18,7 @@ from headrace._src.core.dtypes import DType
 from headrace._src.core.errors import InvalidArgumentError
 from headrace._src.core.tensor_proto import to_proto
 
-__all__ = ["encode_png", "encode_wav", "histogram", "normalized_image", "tensor_with_content"]
+__all__ = ["encode_wav", "histogram", "normalized_image", "tensor_with_content"]
 
 _LARGEST = np.finfo(np.float64).max
 
@@ -101,27 +100,6 @@ def normalized_image(image: np.ndarray, bad_color: np.ndarray) -> np.ndarray:
     result[good] = (pixels * scale + offset).astype(np.uint8)
     result[~good] = bad_color[:depth]
     return result
-
-
-_PNG_COLORS = {1: 0, 3: 2, 4: 6}  # grey, RGB, RGBA
-
-
-def _chunk(name: bytes, data: bytes) -> bytes:
-    return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
-
-
-def encode_png(image: np.ndarray) -> bytes:
-    """Return a PNG file of a uint8[height, width, 1, 3 or 4]."""
-    height, width, depth = image.shape
-    header = struct.pack(">IIBBBBB", width, height, 8, _PNG_COLORS[depth], 0, 0, 0)
-    # Rows are stored as differences to the row above (filter 2): smooth images compress well.
-    rows = image.reshape(height, width * depth)
-    filtered = np.empty((height, 1 + width * depth), np.uint8)
-    filtered[:, 0] = 2
-    filtered[:1, 1:] = rows[:1]
-    np.subtract(rows[1:], rows[:-1], out=filtered[1:, 1:])
-    body = _chunk(b"IDAT", zlib.compress(filtered.tobytes()))
-    return b"\x89PNG\r\n\x1a\n" + _chunk(b"IHDR", header) + body + _chunk(b"IEND", b"")
 
 
 # -- Sounds ----------------------------------------------------------------------------------------

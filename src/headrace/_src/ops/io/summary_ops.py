@@ -16,8 +16,8 @@ from headrace._src.graph.definition import NOT_DIFFERENTIABLE, Sample
 from headrace._src.ops.base import infer
 from headrace._src.ops.base.define import define
 from headrace._src.ops.base.samples import r
+from headrace._src.ops.image.png import encode_png
 from headrace._src.ops.io.summary_kernels import (
-    encode_png,
     encode_wav,
     histogram,
     normalized_image,

@@ -7,6 +7,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+from headrace._src.core.dtypes import float32
 from headrace._src.core.export import export
 from headrace._src.core.tensor_shape import TensorShape
 from headrace._src.graph.definition import NOT_DIFFERENTIABLE, Sample
@@ -14,6 +15,7 @@ from headrace._src.graph.inference import InferenceContext
 from headrace._src.graph.operation import Tensor
 from headrace._src.ops.base import infer
 from headrace._src.ops.base.define import composed, define
+from headrace._src.ops.base.dispatch import dispatched
 from headrace._src.ops.base.renamed_arguments import renamed_argument
 from headrace._src.ops.base.samples import r, unary
 from headrace._src.ops.io import decode_text
@@ -89,10 +91,11 @@ def string_to_number_op(string_tensor, out_type=None, name=None):
 
 
 @composed
+@dispatched
 @export("string_to_number", "strings.to_number")
 def string_to_number(
     string_tensor: Any = None,
-    out_type: Any = "float32",
+    out_type: Any = float32,
     name: str | None = None,
     input: Any = None,
 ) -> Tensor:
@@ -349,6 +352,7 @@ def string_to_hash_bucket_op(string_tensor, num_buckets, name=None):
 
 
 @composed
+@dispatched
 @export("string_to_hash_bucket", "strings.to_hash_bucket")
 def string_to_hash_bucket(
     string_tensor: Any = None,

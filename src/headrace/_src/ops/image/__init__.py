@@ -1,0 +1,1 @@
+"""Images: files of pixels, and ops on pixels."""
