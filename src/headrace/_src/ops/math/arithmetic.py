@@ -24,6 +24,7 @@ from headrace._src.ops.base import infer
 from headrace._src.ops.base.builder import OpBuilder
 from headrace._src.ops.base.counted import counted
 from headrace._src.ops.base.define import b, composed, define
+from headrace._src.ops.base.dispatch import dispatched
 from headrace._src.ops.base.samples import pairs, r
 from headrace._src.ops.base.simplify_rules import (
     Answer,
@@ -307,6 +308,7 @@ def add_n_op(inputs, name=None):
 
 
 @composed
+@dispatched
 @export("add_n", "math.add_n")
 def add_n(inputs: Any, name: str | None = None) -> Tensor:
     """Return the sum of tensors of the same shape; IndexedSlices among them are made dense."""
@@ -479,6 +481,7 @@ def pow_op(x, y, name=None):
 
 
 @composed
+@dispatched
 @export("pow", "math.pow")
 def pow(x: Any, y: Any, name: str | None = None) -> Tensor:
     """Return x to the power y, element by element."""

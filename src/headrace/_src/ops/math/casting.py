@@ -20,6 +20,7 @@ from headrace._src.lowering.rules import Elementwise
 from headrace._src.ops.base import infer
 from headrace._src.ops.base.builder import OpBuilder
 from headrace._src.ops.base.define import b, composed, define
+from headrace._src.ops.base.dispatch import dispatched
 from headrace._src.ops.base.samples import r
 from headrace._src.ops.base.simplify_rules import equals_input
 from headrace._src.ops.base.to_tensor import convert_to_tensor, name_scope
@@ -127,6 +128,7 @@ def cast(x: IndexedSlices, dtype: Any, name: str | None = None) -> IndexedSlices
 @overload
 def cast(x: Any, dtype: Any, name: str | None = None) -> Tensor: ...
 @composed
+@dispatched
 @export("cast", "dtypes.cast")
 def cast(x: Any, dtype: Any, name: str | None = None) -> Any:
     """Return a tensor, SparseTensor or IndexedSlices cast to another type, or as it is if it has
@@ -148,6 +150,7 @@ def cast(x: Any, dtype: Any, name: str | None = None) -> Any:
 
 
 @composed
+@dispatched
 @export("saturate_cast", "dtypes.saturate_cast")
 def saturate_cast(value: Any, dtype: Any, name: str | None = None) -> Tensor:
     """Return `value` cast to another type, first clipped to that type's range."""

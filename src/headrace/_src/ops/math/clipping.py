@@ -16,6 +16,7 @@ from headrace._src.lowering.rules import Elementwise
 from headrace._src.ops.base import infer
 from headrace._src.ops.base.builder import OpBuilder
 from headrace._src.ops.base.define import b, composed, define
+from headrace._src.ops.base.dispatch import dispatched
 from headrace._src.ops.base.samples import r, typed
 from headrace._src.ops.base.to_tensor import convert_to_tensor, name_scope
 
@@ -74,6 +75,7 @@ def _like(t: Any, values: Tensor) -> Any:
 
 
 @composed
+@dispatched
 @export("clip_by_value")
 def clip_by_value(
     t: Any, clip_value_min: Any, clip_value_max: Any, name: str | None = None

@@ -15,6 +15,7 @@ from headrace._src.graph.operation import Tensor
 from headrace._src.lowering.rules import Elementwise
 from headrace._src.ops.base import infer
 from headrace._src.ops.base.define import b, composed, define
+from headrace._src.ops.base.dispatch import dispatched
 from headrace._src.ops.base.samples import pairs, r, unary
 from headrace._src.ops.base.simplify_rules import cancels_itself
 from headrace._src.ops.base.to_tensor import convert_to_tensor, name_scope
@@ -187,6 +188,7 @@ def logical_not(x, name=None):
 
 
 @composed
+@dispatched
 @export("logical_xor", "math.logical_xor")
 def logical_xor(x: Any, y: Any, name: str = "LogicalXor") -> Tensor:
     """Return where exactly one of x and y is true."""

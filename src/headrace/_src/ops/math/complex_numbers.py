@@ -14,6 +14,7 @@ from headrace._src.graph.operation import Tensor
 from headrace._src.ops.base import infer
 from headrace._src.ops.base.builder import OpBuilder
 from headrace._src.ops.base.define import b, composed, define
+from headrace._src.ops.base.dispatch import dispatched
 from headrace._src.ops.base.samples import pairs, r, typed, unary
 from headrace._src.ops.base.simplify_rules import cancels_itself
 from headrace._src.ops.base.to_tensor import convert_to_tensor, name_scope
@@ -109,6 +110,7 @@ def complex_op(real, imag, Tout=None, name=None):
 
 
 @composed
+@dispatched
 @export("complex", "dtypes.complex")
 def complex(real: Any, imag: Any, name: str | None = None) -> Tensor:
     """Return complex numbers with the given real and imaginary parts, both float32 or
@@ -126,6 +128,7 @@ def complex(real: Any, imag: Any, name: str | None = None) -> Tensor:
 
 
 @composed
+@dispatched
 @export("real", "math.real")
 def real(input: Any, name: str | None = None) -> Tensor:
     """Return the real parts; real numbers are returned as they are."""
@@ -137,6 +140,7 @@ def real(input: Any, name: str | None = None) -> Tensor:
 
 
 @composed
+@dispatched
 @export("imag", "math.imag")
 def imag(input: Any, name: str | None = None) -> Tensor:
     """Return the imaginary parts; zeros for real numbers."""
@@ -148,6 +152,7 @@ def imag(input: Any, name: str | None = None) -> Tensor:
 
 
 @composed
+@dispatched
 @export("angle", "math.angle")
 def angle(input: Any, name: str | None = None) -> Tensor:
     """Return the angles of complex numbers, in (-π, π]; zeros for real numbers."""
@@ -159,6 +164,7 @@ def angle(input: Any, name: str | None = None) -> Tensor:
 
 
 @composed
+@dispatched
 @export("conj", "math.conj")
 def conj(x: Any, name: str | None = None) -> Tensor:
     """Return the complex conjugates; real numbers are returned as they are."""

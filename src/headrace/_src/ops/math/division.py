@@ -19,6 +19,7 @@ from headrace._src.ops.base import infer
 from headrace._src.ops.base.builder import OpBuilder
 from headrace._src.ops.base.counted import counted, is_complex
 from headrace._src.ops.base.define import b, composed
+from headrace._src.ops.base.dispatch import dispatched
 from headrace._src.ops.base.samples import r, typed
 from headrace._src.ops.base.simplify_rules import neutral, one
 from headrace._src.ops.base.to_tensor import convert_to_tensor, name_scope
@@ -271,6 +272,7 @@ def xdivy(x, y, name=None):
 
 
 @composed
+@dispatched
 @export("truediv", "math.truediv")
 def truediv(x: Any, y: Any, name: str | None = None) -> Tensor:
     """Return x / y as Python 3 divides: integers as floating-point numbers."""
@@ -291,6 +293,7 @@ def truediv(x: Any, y: Any, name: str | None = None) -> Tensor:
 
 
 @composed
+@dispatched
 @export("divide", "math.divide")
 def divide(x: Any, y: Any, name: str | None = None) -> Tensor:
     """Return x / y by Python's rules, whichever of them is a tensor."""
@@ -310,6 +313,7 @@ def div(x: Any, y: Any, name: str | None = None) -> Tensor:
 
 
 @composed
+@dispatched
 @export("div_no_nan", "math.divide_no_nan")
 def div_no_nan(x: Any, y: Any, name: str | None = None) -> Tensor:
     """Return x / y, and 0 where y is 0."""
@@ -330,6 +334,7 @@ def reciprocal_no_nan(x: Any, name: str | None = None) -> Tensor:
 
 
 @composed
+@dispatched
 @export("floordiv", "math.floordiv")
 def floordiv(x: Any, y: Any, name: str | None = None) -> Tensor:
     """Return x / y rounded down."""

@@ -22,6 +22,7 @@ from headrace._src.ops.base import infer
 from headrace._src.ops.base.builder import OpBuilder
 from headrace._src.ops.base.counted import counted, is_complex
 from headrace._src.ops.base.define import composed, define
+from headrace._src.ops.base.dispatch import dispatched
 from headrace._src.ops.base.samples import pairs, r, typed, unary
 from headrace._src.ops.base.simplify_rules import cancels_itself
 from headrace._src.ops.base.to_tensor import convert_to_tensor, name_scope
@@ -149,6 +150,7 @@ def complex_abs(x, Tout=None, name=None):
 
 
 @composed
+@dispatched
 @export("abs", "math.abs")
 @on_sparse_values("Abs")
 def abs(x: Any, name: str | None = None) -> Tensor:
@@ -416,6 +418,7 @@ def round_op(x, name=None):
 
 
 @composed
+@dispatched
 @export("round", "math.round")
 def round(x: Any, name: str | None = None) -> Tensor:
     """Return x rounded to the nearest whole number, halves to even; integers as they are."""

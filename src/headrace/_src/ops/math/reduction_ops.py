@@ -22,6 +22,7 @@ from headrace._src.ops.base import infer
 from headrace._src.ops.base.builder import OpBuilder
 from headrace._src.ops.base.counted import counted, is_complex, reduce_nodes
 from headrace._src.ops.base.define import b, composed, define
+from headrace._src.ops.base.dispatch import dispatched
 from headrace._src.ops.base.renamed_arguments import renamed_argument
 from headrace._src.ops.base.samples import r
 from headrace._src.ops.base.simplify_movement_rules import extreme_of_broadcast
@@ -404,6 +405,7 @@ def _reduce(
 
 
 @composed
+@dispatched
 @export("reduce_sum", "math.reduce_sum")
 def reduce_sum(
     input_tensor: Any,
@@ -418,6 +420,7 @@ def reduce_sum(
 
 
 @composed
+@dispatched
 @export("reduce_mean", "math.reduce_mean")
 def reduce_mean(
     input_tensor: Any,
@@ -432,6 +435,7 @@ def reduce_mean(
 
 
 @composed
+@dispatched
 @export("reduce_prod", "math.reduce_prod")
 def reduce_prod(
     input_tensor: Any,
@@ -446,6 +450,7 @@ def reduce_prod(
 
 
 @composed
+@dispatched
 @export("reduce_max", "math.reduce_max")
 def reduce_max(
     input_tensor: Any,
@@ -460,6 +465,7 @@ def reduce_max(
 
 
 @composed
+@dispatched
 @export("reduce_min", "math.reduce_min")
 def reduce_min(
     input_tensor: Any,
@@ -474,6 +480,7 @@ def reduce_min(
 
 
 @composed
+@dispatched
 @export("reduce_all", "math.reduce_all")
 def reduce_all(
     input_tensor: Any,
@@ -488,6 +495,7 @@ def reduce_all(
 
 
 @composed
+@dispatched
 @export("reduce_any", "math.reduce_any")
 def reduce_any(
     input_tensor: Any,

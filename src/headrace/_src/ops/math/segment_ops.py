@@ -22,6 +22,7 @@ from headrace._src.ops.array.group_by_key import add_rows, reduce_rows
 from headrace._src.ops.base.builder import OpBuilder
 from headrace._src.ops.base.counted import counted
 from headrace._src.ops.base.define import b, composed, define
+from headrace._src.ops.base.dispatch import dispatched
 from headrace._src.ops.base.samples import r, typed
 from headrace._src.ops.base.to_tensor import convert_to_tensor, name_scope
 from headrace._src.ops.math.sum_precision import lowest, widened
@@ -433,6 +434,7 @@ def _segment_sizes(data: Tensor, ids: Tensor, num_segments: Any) -> Tensor:
 
 
 @composed
+@dispatched
 @export("unsorted_segment_mean", "math.unsorted_segment_mean")
 def unsorted_segment_mean(
     data: Any, segment_ids: Any, num_segments: Any, name: str | None = None
@@ -449,6 +451,7 @@ def unsorted_segment_mean(
 
 
 @composed
+@dispatched
 @export("unsorted_segment_sqrt_n", "math.unsorted_segment_sqrt_n")
 def unsorted_segment_sqrt_n(
     data: Any, segment_ids: Any, num_segments: Any, name: str | None = None

@@ -18,6 +18,7 @@ from headrace._src.lowering.pointwise import rounded_once
 from headrace._src.ops.base.builder import OpBuilder
 from headrace._src.ops.base.counted import counted, is_complex
 from headrace._src.ops.base.define import b, composed
+from headrace._src.ops.base.dispatch import dispatched
 from headrace._src.ops.base.samples import typed, unary
 from headrace._src.ops.base.to_tensor import convert_to_tensor, name_scope
 from headrace._src.ops.math.elementwise import (
@@ -369,6 +370,7 @@ def sigmoid(x: Any, name: str | None = None) -> Tensor:
 
 
 @composed
+@dispatched
 @export("log_sigmoid", "math.log_sigmoid")
 def log_sigmoid(x: Any, name: str | None = None) -> Tensor:
     """Return the logarithm of the sigmoid of x, accurate where the sigmoid is near 0."""

@@ -38,7 +38,7 @@ def _sizes(shape: TensorShape, rank: int) -> tuple[int | None, ...]:
     return shape.with_rank(rank).sizes or (None,) * rank
 
 
-def _forward_infer(depthwise: bool = False) -> Any:
+def forward_infer(depthwise: bool = False) -> Any:
     def rule(c: Any, x: TensorShape, w: TensorShape) -> Any:
         rank = len(c.attrs["data_format"])
         taken = _sizes(w, rank)
@@ -169,7 +169,7 @@ def _samples_2d(*build: Any) -> list[Sample]:
     "Conv2D",
     "input: T, filter: T -> output: T",
     _ATTRIBUTES_2D,
-    infer=_forward_infer(),
+    infer=forward_infer(),
     kernel=conv_kernels.conv2d,
     kernels={"CPU": [onednn_kernel(conv_kernels.onednn_conv2d)]},
     gradient=counted(3, _FORWARD_2D, reads=lambda op: op.inputs),
@@ -280,7 +280,7 @@ def _samples_depthwise(*build: Any) -> list[Sample]:
     "DepthwiseConv2dNative",
     "input: T, filter: T -> output: T",
     _ATTRIBUTES_DEPTHWISE,
-    infer=_forward_infer(depthwise=True),
+    infer=forward_infer(depthwise=True),
     kernel=conv_kernels.depthwise_conv2d_native,
     kernels={"CPU": [onednn_kernel(conv_kernels.onednn_depthwise_conv2d_native)]},
     gradient=_FORWARD_DEPTHWISE,
@@ -393,7 +393,7 @@ def _samples_3d(*build: Any, formats: bool = True) -> list[Sample]:
     "Conv3D",
     "input: T, filter: T -> output: T",
     _ATTRIBUTES_3D,
-    infer=_forward_infer(),
+    infer=forward_infer(),
     kernel=conv_kernels.conv3d,
     kernels={"CPU": [onednn_kernel(conv_kernels.onednn_conv3d)]},
     gradient=_FORWARD_3D,

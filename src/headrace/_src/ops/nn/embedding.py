@@ -238,7 +238,7 @@ def safe_embedding_lookup_sparse(
     if not isinstance(sparse_ids, SparseTensor):
         raise TypeError("sparse_ids must be SparseTensor")
     dtype = sparse_weights.dtype if sparse_weights is not None else None
-    tables = [w if hasattr(w, "sparse_read") else convert_to_tensor(w, dtype=dtype) for w in tables]
+    tables = [w if hasattr(w, "handle") else convert_to_tensor(w, dtype=dtype) for w in tables]
     values = [*tables, sparse_ids, *([] if sparse_weights is None else [sparse_weights])]
     with name_scope(name, "embedding_lookup", values) as scope:
         shape = sparse_ids.dense_shape
