@@ -77,6 +77,7 @@ def test_the_demo_reads_digits():
         "docs/devices.md",
         "docs/estimators.md",
         "docs/porting.md",
+        "docs/ragged.md",
         "docs/training_sessions.md",
     ],
 )

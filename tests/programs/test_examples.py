@@ -12,6 +12,7 @@ EXAMPLES = {
     "model_parallel_lstm": "--layers 3 --devices 3 --units 8 --time 5 --rows 4 --steps 6",
     "towers": "--towers 4 --rows 16 --inputs 6 --units 8 --steps 6",
     "pipeline": "--devices 3 --threads 4 --layers 4 --units 8 --rows 4 --parts 6 --batches 4",
+    "queue_barriers": "--workers 3 --steps 12 --rows 12",
 }
 
 
@@ -33,3 +34,11 @@ def test_the_losses_are_those_of_one_device(name, more):
 def test_every_layer_has_its_device():
     output = run("model_parallel_lstm", EXAMPLES["model_parallel_lstm"])
     assert re.findall(r"layer (\d) is on /cpu:(\d)", output) == [("0", "0"), ("1", "1"), ("2", "2")]
+
+
+def test_downpour_learns_without_waiting():
+    output = run("downpour", "--workers 2 --steps 100 --fetch 5 --push 4")
+    (updates,) = re.findall(r"2 workers made (\d+) updates", output)
+    assert int(updates) == 2 * (100 // 4)
+    ((before, after),) = re.findall(r"loss from (\S+) to (\S+)", output)
+    assert float(after) < 0.6 * float(before)

@@ -70,7 +70,10 @@ ANYTHING = {
     *("collect_named_outputs", "append_tensor_alias", "variable_collections"),
     *("index_table_from_file", "index_table_from_tensor", "get_summary_description"),
     *("string_to_index_table_from_file", "string_to_index_table_from_tensor", "either"),
-    *("deserialize", "get", "train", "main", "compute_gradient"),
+    *("bytes_split", "ngrams", "unicode_decode", "unicode_split", "string_split"),
+    *("ragged_placeholder", "map_flat_values", "ragged_stack", "ragged_constant"),
+    *("ragged_boolean_mask", "string_split_v2", "ragged_constant_value"),
+    *("deserialize", "get", "train", "main", "compute_gradient", "path_to_str"),
 }
 
 

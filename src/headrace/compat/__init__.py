@@ -9,6 +9,11 @@ from headrace._src.core.export import on_first_use
 
 if TYPE_CHECKING:
     import headrace as v1
+    from headrace._src.core.forward_compatibility import (
+        forward_compatibility_horizon as forward_compatibility_horizon,
+        forward_compatible as forward_compatible,
+        path_to_str as path_to_str,
+    )
     from headrace._src.core.tensor_shape import (
         dimension_at_index as dimension_at_index,
         dimension_value as dimension_value,
@@ -33,7 +38,10 @@ __all__ = [
     "complex_types",
     "dimension_at_index",
     "dimension_value",
+    "forward_compatibility_horizon",
+    "forward_compatible",
     "integral_types",
+    "path_to_str",
     "real_types",
     "v1",
 ]
@@ -47,7 +55,10 @@ _HOMES = {
     "complex_types": "headrace._src.core.versions_and_text:complex_types",
     "dimension_at_index": "headrace._src.core.tensor_shape:dimension_at_index",
     "dimension_value": "headrace._src.core.tensor_shape:dimension_value",
+    "forward_compatibility_horizon": "headrace._src.core.forward_compatibility:forward_compatibility_horizon",
+    "forward_compatible": "headrace._src.core.forward_compatibility:forward_compatible",
     "integral_types": "headrace._src.core.versions_and_text:integral_types",
+    "path_to_str": "headrace._src.core.forward_compatibility:path_to_str",
     "real_types": "headrace._src.core.versions_and_text:real_types",
     "v1": "headrace",
 }

@@ -22,20 +22,29 @@ from headrace.python._table import children, section
 __all__ = ["install"]
 
 
-def install(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Serve imports of modules below `package`. Return its `__getattr__` and `__dir__`."""
+Further = Callable[[str], Any]
+
+
+def install(
+    package: str, further: Further = lambda path: None
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Serve imports of modules below `package`. Return its `__getattr__` and `__dir__`.
+
+    further: finds names that Headrace itself lacks, as "ops.rnn.rnn"; None where there is none.
+    """
     finders = [f for f in sys.meta_path if isinstance(f, _Finder) and f.package == package]
     if not finders:
         # At the end: modules that are files come first, and other imports aren't slowed.
-        sys.meta_path.append(_Finder(package))
-    return _on_first_use(package, package, "")
+        sys.meta_path.append(_Finder(package, further))
+    return _on_first_use(package, package, "", further)
 
 
 class _Finder(MetaPathFinder, Loader):
     """Finds and loads the modules below one package."""
 
-    def __init__(self, package: str) -> None:
+    def __init__(self, package: str, further: Further) -> None:
         self.package = package
+        self.further = further
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -61,12 +70,12 @@ class _Finder(MetaPathFinder, Loader):
     def exec_module(self, module: ModuleType) -> None:
         name = module.__name__.removeprefix(f"{self.package}.")
         module.__doc__ = f"The names of tensorflow.python.{name} that Headrace has."
-        get, listing = _on_first_use(module.__name__, self.package, name)
+        get, listing = _on_first_use(module.__name__, self.package, name, self.further)
         vars(module).update(__getattr__=get, __dir__=listing)
 
 
 def _on_first_use(
-    own_name: str, package: str, module: str
+    own_name: str, package: str, module: str, further: Further
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """`__getattr__` and `__dir__` (PEP 562) of the module `own_name` of `package`."""
 
@@ -84,6 +93,8 @@ def _on_first_use(
             return import_module(full_name)  # which sets the attribute
         elif (found := _locate(module, name)) is not None:
             value = _load(found, package)
+        elif (old := further(f"{module}.{name}" if module else name)) is not None:
+            value = old
         elif _is_known(module, name):
             raise AttributeError(_lacking_name(module, name), name=name)
         else:
@@ -164,8 +175,8 @@ def _is_public(path: str) -> bool:
     return leaf in dir(_public(space))
 
 
-def _public(path: str) -> Any:
-    value: Any = import_module("headrace")
+def _public(path: str, root: str = "headrace") -> Any:
+    value: Any = import_module(root)
     for name in filter(None, path.split(".")):
         value = getattr(value, name)
     return value
@@ -175,7 +186,9 @@ def _load(place: str, package: str) -> Any:
     if place.startswith("@"):
         return import_module(f"{package}.{place[1:]}")
     if place.startswith("tf."):
-        return _public(place.removeprefix("tf."))
+        # A package that stands for all of TensorFlow may have further spellings of a name.
+        root = package.removesuffix(".python") if package.endswith(".python") else "headrace"
+        return _public(place.removeprefix("tf."), root)
     if place.endswith(")"):
         return _op_function(place)
     home, _, attribute = place.partition(":")
