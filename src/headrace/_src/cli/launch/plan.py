@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-__all__ = ["PlannedTask", "flags_for", "job_sizes", "make_plan", "threads_each"]
+__all__ = ["PlannedTask", "flags_for", "job_sizes", "make_plan", "plan_ranks", "threads_each"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +60,26 @@ def make_plan(
         environment = {"TF_CONFIG": json.dumps(config)}
         made.append(PlannedTask(job, index, (script, *flags, *arguments), environment))
     return tuple(made)
+
+
+def plan_ranks(
+    script: str, arguments: Sequence[str], ranks: int, address: str
+) -> tuple[PlannedTask, ...]:
+    """Return the processes of an all-reduce. address: where they meet; somebody listens there."""
+    return tuple(
+        PlannedTask(
+            "rank",
+            rank,
+            (script, *arguments),
+            {
+                "HEADRACE_RENDEZVOUS": address,
+                "HEADRACE_RENDEZVOUS_SERVED": "1",
+                "HEADRACE_RANK": str(rank),
+                "HEADRACE_RANKS": str(ranks),
+            },
+        )
+        for rank in range(ranks)
+    )
 
 
 def flags_for(text: str, cluster: Mapping[str, Sequence[str]], job: str, index: int) -> list[str]:

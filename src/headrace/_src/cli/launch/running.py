@@ -15,13 +15,13 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from types import FrameType
 
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
 from headrace._src.cli.launch.plan import PlannedTask
+from headrace._src.cli.launch.signals import caught_signals
 from headrace._src.cli.launch.view import TaskView, exit_status, how_it_ended, split_lines, table
 from headrace._src.server.processes import TaskProcess, TaskStarter
 from headrace._src.server.status import parse
@@ -32,11 +32,14 @@ _TICK = 0.1  # seconds
 _REFRESH = 0.25  # seconds between two pictures on a terminal
 _LEAVE = 5.0  # seconds that parameter servers have to end by themselves after the others
 _PALETTE = ("cyan", "magenta", "blue", "green", "yellow", "bright_cyan", "bright_magenta")
-_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def ladder(grace: float) -> tuple[tuple[float, int], ...]:
-    """Return the signals of a stop, with the seconds after which each is sent."""
+def ladder(grace: float, is_server: bool = False) -> tuple[tuple[float, int], ...]:
+    """Return the signals of a stop, with the seconds after which each is sent. Parameter servers
+    have nothing to save, and SIGTERM ends Python without a traceback.
+    """
+    if is_server:
+        return (0.0, signal.SIGTERM), (grace, signal.SIGKILL)
     return (0.0, signal.SIGINT), (grace, signal.SIGTERM), (1.5 * grace, signal.SIGKILL)
 
 
@@ -48,6 +51,8 @@ class _Launched:
         self.process = process
         self.view = view
         self.printed = b""  # of a line that has not ended
+        self.last = ""  # the last line that is not empty
+        self.spoke = 0.0  # when it came
         self.status = b""
 
     @property
@@ -57,10 +62,11 @@ class _Launched:
 
 class Launch:
     """The processes of a launch. State: the tasks, whether they are being stopped and why, and the
-    code of the first that failed.
+    tasks that failed by themselves.
 
     restarts: how often a task that fails is started again. grace: seconds between SIGINT and
-    SIGTERM. defaults: environment variables for all processes, unless they are set.
+    SIGTERM. defaults: environment variables for all processes, unless they are set. least: as long
+    as so many tasks run or have ended well, those that fail do not stop the others.
     """
 
     def __init__(
@@ -70,19 +76,22 @@ class Launch:
         restarts: int = 0,
         grace: float = 10.0,
         console: Console | None = None,
+        least: int | None = None,
     ) -> None:
         self._plans = plans
         self._defaults = defaults
         self._restarts = restarts
-        self._ladder = ladder(grace)
+        self._grace = grace
+        self._least = len(plans) if least is None else least
         self._console = console or Console(highlight=False, soft_wrap=True)
         self._live: Live | None = None
         self._starter = TaskStarter()
         self._selector = selectors.DefaultSelector()
         self._tasks: list[_Launched] = []
         self._signals: list[int] = []
-        self._first: int | None = None  # the code of the first task that failed
+        self._failed: list[_Launched] = []
         self._stopping = False
+        self._stopped = 0.0  # when that began
         self._left: float | None = None  # when the last task that is no server ended
         self._drawn = 0.0
         self._width = max(len(plan.name) for plan in plans)
@@ -90,11 +99,12 @@ class Launch:
     def run(self) -> int:
         """Run all tasks to their end; return the exit code: that of the first that failed."""
         try:
-            with self._caught_signals(), self._shown():
+            with caught_signals() as self._signals, self._shown():
                 for plan in self._plans:
                     self._tasks.append(self._started(plan, 0))
                 while any(task.code is None for task in self._tasks):
                     self._turn()
+                self._say_why()
                 self._draw(time.monotonic(), last=True)
         finally:
             for task in self._tasks:
@@ -103,7 +113,7 @@ class Launch:
             self._starter.close()
         if self._signals:
             return 128 + self._signals[0]
-        return 0 if self._first is None else exit_status(self._first)
+        return exit_status(self._failed[0].code or 0) if self._failed else 0
 
     # -- Processes ---------------------------------------------------------------------------------
 
@@ -134,7 +144,8 @@ class Launch:
         for task in self._tasks:
             if task.code is None and task.view.ending:
                 hurry = len(self._signals) > 1
-                task.process.step_down(now, [(0.0, signal.SIGKILL)] if hurry else self._ladder)
+                steps = ladder(self._grace, task.plan.is_server)
+                task.process.step_down(now, [(0.0, signal.SIGKILL)] if hurry else steps)
         self._draw(now)
 
     def _ended(self, place: int, task: _Launched, code: int) -> None:
@@ -142,6 +153,13 @@ class Launch:
         self._drain(task)
         task.view = replace(task.view, code=code)
         said = how_it_ended(code)
+        if task.view.ending and code > 0 and 0 < task.spoke <= self._stopped:
+            # It had failed before it was told to stop, but took longer to end than the one that
+            # was noticed.
+            task.view = replace(task.view, ending=False)
+            self._failed.append(task)
+            self._say(f"{task.plan.name}: {said}")
+            return
         if task.view.ending or not code:
             self._say(f"{task.plan.name} {'stopped' if task.view.ending else said}")
             return
@@ -153,9 +171,17 @@ class Launch:
             task.process.close()
             self._tasks[place] = self._started(task.plan, done + 1)
             return
-        if self._first is None:
-            self._first = code
+        if sum(not each.code for each in self._tasks) >= self._least:
+            self._say(f"{task.plan.name}: {said}; the others go on without it")
+            return
+        self._failed.append(task)
         self._stop(f"{task.plan.name}: {said}; stopping the others")
+
+    def _say_why(self) -> None:
+        """Say again, below the last lines of the others, which tasks failed."""
+        for task in self._failed if not self._signals else ():
+            said = f"{task.plan.name} failed: {how_it_ended(task.code or 0)}"
+            self._say(f"{said}. It printed last: {task.last}" if task.last else said)
 
     def _let_servers_end(self, now: float) -> None:
         """Once all others have ended well, end parameter servers that do not end by themselves."""
@@ -167,31 +193,16 @@ class Launch:
         elif now - self._left > _LEAVE:
             for task in self._tasks:
                 if task.code is None and not task.view.ending:
-                    # They have nothing to save, and SIGTERM ends Python without a traceback.
                     task.view = replace(task.view, ending=True)
                     task.process.send_signal(signal.SIGTERM)
 
     def _stop(self, reason: str) -> None:
         if not self._stopping:
-            self._stopping = True
+            self._stopping, self._stopped = True, time.monotonic()
             running = [task for task in self._tasks if task.code is None]
             self._say(reason)
             for task in running:
                 task.view = replace(task.view, ending=True)
-
-    @contextlib.contextmanager
-    def _caught_signals(self) -> Iterator[None]:
-        """Let signals stop the tasks first; a second one kills them."""
-
-        def caught(number: int, frame: FrameType | None) -> None:
-            self._signals.append(number)
-
-        before = {number: signal.signal(number, caught) for number in _STOP_SIGNALS}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
     # -- Output ------------------------------------------------------------------------------------
 
@@ -210,6 +221,8 @@ class Launch:
             lines, task.printed = split_lines(task.printed, data)
             for line in lines:
                 self._print(task.plan.name, line)
+            task.last = next((line for line in reversed(lines) if line.strip()), task.last)
+            task.spoke = now
             return True
         *lines, task.status = (task.status + data).split(b"\n")
         for line in lines:
@@ -227,7 +240,8 @@ class Launch:
                 with contextlib.suppress(KeyError):  # _read has met the end of the pipe
                     self._selector.unregister(pipe)
         if task.printed:
-            self._print(task.plan.name, task.printed.rstrip(b"\r").decode(errors="replace"))
+            task.last = task.printed.rstrip(b"\r").decode(errors="replace")
+            self._print(task.plan.name, task.last)
             task.printed = b""
 
     def _say(self, text: str) -> None:

@@ -19,6 +19,7 @@ _SAMPLES = 8  # reports over which the steps per second are averaged
 _SILENT = 6 * INTERVAL  # seconds without a report after which a server counts as silent
 _STYLES = {
     "running": "green",
+    "in a step": "green",
     "ready": "cyan",
     "starting": "dim",
     "stopping": "yellow",
@@ -34,7 +35,7 @@ class TaskView:
 
     started: when its process started. samples: the latest reports, as (time, steps). heard: when
     it last reported or printed something. ending: whether it was asked to end. code: how it ended.
-    restarts: how often it was started again.
+    restarts: how often it was started again. busy: whether steps ran at the last report.
     """
 
     name: str
@@ -44,11 +45,12 @@ class TaskView:
     ending: bool = False
     code: int | None = None
     restarts: int = 0
+    busy: bool = False
 
     def reported(self, report: StatusReport, now: float) -> TaskView:
         """Return the view after a report."""
         samples = (*self.samples, (now, report.steps))[-_SAMPLES:]
-        return replace(self, samples=samples, heard=now)
+        return replace(self, samples=samples, busy=report.running > 0, heard=now)
 
     @property
     def steps(self) -> int:
@@ -73,7 +75,7 @@ class TaskView:
             return "starting" if self.heard is None else "running"
         if now - self.samples[-1][0] > _SILENT:
             return "silent"
-        return "running" if self.rate else "ready"
+        return "running" if self.rate else "in a step" if self.busy else "ready"
 
 
 def how_it_ended(code: int) -> str:

@@ -1,0 +1,706 @@
+"""The driver of one rank: connects it with the coordinator and with the other ranks, and gives
+their frames to the collectives. In: an address and a rank. Out: a `Communicator`, which is the
+group of the process.
+
+One thread, the loop's, receives all frames. Collectives in shared memory are run by the thread that
+starts them, as long as no rank is late.
+
+State of a Communicator, under `_changed`: the epoch that runs, with its links and desks, and the
+one that is being connected.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import secrets
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from headrace._src.collectives import messages as say
+from headrace._src.collectives.coordinator import CoordinatorService, beats_responder
+from headrace._src.collectives.desk import DESK_BYTES, Desk
+from headrace._src.collectives.epoch import Epoch
+from headrace._src.collectives.membership import Begin, Broken, Member, OthersWait, Refused
+from headrace._src.collectives.operations import AllReduce, Exchange
+from headrace._src.collectives.starting_thread import StartingThread
+from headrace._src.collectives.streams import RingStream, StreamPair, Streams
+from headrace._src.core import errors
+from headrace._src.devices.buffers import address as address_of
+from headrace._src.devices.collectives import RankLostError
+from headrace._src.devices.host_identity import host_name, memory_name
+from headrace._src.devices.target import usable_cores
+from headrace._src.transport.connect import Connection, connect, listen, split_address
+from headrace._src.transport.frame import Frame, ProtocolError
+from headrace._src.transport.handshake import Hello, Service
+from headrace._src.transport.heartbeat import Heartbeat
+from headrace._src.transport.keys import configured_key
+from headrace._src.transport.link import Link
+from headrace._src.transport.loop import Loop
+from headrace._src.transport.slabs import Slabs
+
+__all__ = ["Communicator", "Moved", "Solo"]
+
+_log = logging.getLogger("headrace")
+_PATIENCE = 1e-3  # seconds that a thread looks for late ranks before it sleeps
+_CROWDED = 3e-5  # the same if there are more ranks than cores
+_CHECK = 0.02  # seconds between two looks at desks while something waits
+_CONNECT = 5.0  # seconds for one connection
+_GRACE = 1.0  # seconds that collectives have to end when a rank has left
+_START = 300.0  # seconds for all ranks to come
+
+
+class Moved:
+    """Bytes that collectives of this process have moved: read and written in the memory of other
+    processes, sent to other ranks, and sent to the coordinator.
+    """
+
+    def __init__(self) -> None:
+        self.shared = self.sent = self.control = 0
+
+
+class _Run:
+    """An epoch with its links, and the collectives in it. See operations.Surroundings."""
+
+    def __init__(self, epoch: Epoch, owner: Communicator) -> None:
+        self.epoch = epoch
+        self.memory = owner.arena if len(epoch.sharing) > 1 else None
+        self.crowded = len(epoch.on_host) > usable_cores()
+        self.patience = _CROWDED if self.crowded else _PATIENCE
+        self.links: dict[int, Link] = {}  # by rank
+        self.desks: Sequence[Desk] = ()
+        self.found: dict[int, Desk] = {}  # by rank, as they come
+        self.error: str | None = None
+        self.running: dict[int, Any] = {}  # collectives by key
+        self._early: dict[int, list[tuple[int, Frame]]] = {}  # of collectives to come, by key
+        self._named: dict[tuple[str, str], Any] = {}
+        self._making = threading.Lock()
+        self._departed: set[int] = set()  # ranks that have ended by themselves
+        self._polite = False  # whether that is what has broken the epoch
+        self._owner = owner
+        self._sleeping: set[AllReduce] = set()
+        self._timer: Any = None
+        self._flushing: dict[int, list[Callable[[], Any]]] = {}
+        self._streams = Streams(0.0 if self.crowded else _PATIENCE)
+        # The connections of large all-reduces, by key; None: it is being made.
+        self._before: dict[int, Any] = {}
+        self._behind: dict[int, Any] = {}
+        self._pairing: dict[int, Callable[[StreamPair], Any]] = {}
+
+    @property
+    def is_complete(self) -> bool:
+        others = [r for r in range(self.epoch.size) if r != self.epoch.rank]
+        shared = [r for r in self.epoch.sharing if r != self.epoch.rank]
+        return all(r in self.links for r in others) and all(r in self.found for r in shared)
+
+    def check(self) -> None:
+        if self.error is not None and not self._polite:
+            raise self.lost()
+
+    def settle(self) -> None:
+        if self.error is not None:
+            raise self.lost()
+
+    def leave(self, rank: int | None, reason: str) -> None:
+        """In the loop: a rank has ended by itself. What is under way may be completed without it,
+        and gets a little time.
+        """
+        if rank is not None:
+            self._departed.add(rank)
+
+        def end() -> None:
+            self._polite |= self.error is None
+            self._owner.broken(self, reason)
+
+        self._owner.loop.call_later(_GRACE, end)
+
+    def lost(self) -> RankLostError:
+        """Return the error of a collective that cannot be completed."""
+        return RankLostError(None, None, f"the ranks cannot go on together: {self.error}")
+
+    def send(self, rank: int, frame: Frame) -> None:
+        if rank in self._departed:
+            return
+        link = self.links[rank]
+        if link.unix and frame.kind == say.SEGMENT:  # the other would read memory that changes
+            frame = frame._replace(tensors=tuple(np.array(t) for t in frame.tensors))
+        try:
+            link.send(frame)
+        except errors.UnavailableError as error:
+            self._owner.broken(self, f"rank {rank} is gone: {error.message}")
+            raise self.lost() from None
+
+    def ring_bell(self, rank: int, key: int) -> None:
+        with contextlib.suppress(RankLostError):  # whoever waits for it hears of it
+            self.send(rank, Frame(say.BELL, key, say.number_pair(self.epoch.number, 0)))
+
+    def queued(self, rank: int) -> int:
+        return self.links[rank].queued_bytes
+
+    def when_flushed(self, rank: int, call: Callable[[], Any]) -> None:
+        self._flushing.setdefault(rank, []).append(call)
+        link = self.links[rank]
+        link.on_flushed = lambda: self._flushed(rank)
+        if not link.queued_bytes:
+            self._flushed(rank)
+
+    def _flushed(self, rank: int) -> None:
+        for call in self._flushing.pop(rank, ()):
+            call()
+
+    def soon(self, call: Callable[[], Any]) -> None:
+        self._owner.loop.call_soon(call)
+
+    def pair_up(self, key: int, then: Callable[[StreamPair], Any]) -> None:
+        self._pairing[key] = then
+        if key not in self._behind:
+            self._behind[key] = None
+            ring = self.epoch.ring
+            rank = ring[(ring.index(self.epoch.rank) + 1) % len(ring)]
+
+            def reached(found: Connection | Exception) -> None:
+                if isinstance(found, Exception):
+                    self._owner.broken(self, f"rank {rank} cannot be reached: {found}")
+                else:
+                    self._joined(self._behind, key, found)
+
+            self._owner.connect_stream(self.epoch.members[rank].address, key, reached)
+        self._start_paired(key)
+
+    def stream_from_before(self, key: int, connection: Connection) -> None:
+        """In the loop: the member before has connected a collective."""
+        self._joined(self._before, key, connection)
+
+    def _joined(self, side: dict[int, Any], key: int, connection: Connection) -> None:
+        self._streams.own(connection.socket)
+        side[key] = connection.socket
+        self._start_paired(key)
+
+    def _start_paired(self, key: int) -> None:
+        before, behind = self._before.get(key), self._behind.get(key)
+        if before is not None and behind is not None and key in self._pairing:
+            self._pairing.pop(key)(StreamPair(before, behind))
+
+    def stream(self, stream: RingStream) -> None:
+        self._streams.add(stream)
+
+    def lose(self, rank: int) -> None:
+        # Its other connection says more, if that has ended too.
+        reason = f"rank {rank} is gone: its connection has ended"
+        self._owner.loop.call_later(_GRACE, lambda: self._owner.broken(self, reason))
+
+    def sleep(self, waiting: AllReduce) -> None:
+        self._sleeping.add(waiting)
+        self.soon(self._look_later)
+
+    def wake(self, waiting: AllReduce) -> None:
+        self._sleeping.discard(waiting)
+
+    def _look_later(self) -> None:
+        if self._sleeping and self._timer is None:
+            self._timer = self._owner.loop.call_later(_CHECK, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        for each in list(self._sleeping):
+            each.poll()
+        self._look_later()
+
+    def abort(self, reason: str) -> None:
+        mine = f"rank {self.epoch.rank} {reason}"
+        frame = Frame(say.ABORT, 0, say.number_pair(self.epoch.number, 0) + mine.encode()[:4096])
+        for link in self.links.values():
+            with contextlib.suppress(errors.UnavailableError):
+                link.send(frame)
+        self._owner.broken(self, mine)
+
+    def keep(self, memory: Any) -> None:
+        self._owner._kept.append(memory)
+
+    def count(self, shared: int = 0, sent: int = 0) -> None:
+        self._owner.moved.shared += shared
+        self._owner.moved.sent += sent
+
+    def collective(self, kind: str, name: str) -> Any:
+        """Return the collective of a kind and name."""
+        found = self._named.get((kind, name))
+        if found is None:
+            with self._making:
+                found = self._named.get((kind, name))
+                if found is not None:
+                    return found
+                found = AllReduce(name, self) if kind == "reduce" else Exchange(name, kind, self)
+                self._named[kind, name] = self.running[found.key] = found
+                early = self._early.pop(found.key, [])
+            for rank, frame in early:
+                self.deliver(rank, frame)
+        return found
+
+    def deliver(self, rank: int, frame: Frame) -> None:
+        """Give a frame to its collective, or keep it until that has begun here."""
+        found = self.running.get(frame.number)
+        if found is None and frame.kind != say.BELL:
+            with self._making:
+                found = self.running.get(frame.number)
+                if found is None:
+                    self._early.setdefault(frame.number, []).append((rank, frame))
+                    return
+        if frame.kind == say.BELL:
+            if found is not None:
+                found.poll()
+        elif len(frame.tensors) != 1 or frame.tensors[0] is None:
+            raise ProtocolError("a frame of a collective has one tensor")
+        elif frame.kind == say.SEGMENT and isinstance(found, AllReduce):
+            found.segment(say.SegmentHead.unpack(frame.head), frame.tensors[0].reshape(-1))
+        elif frame.kind == say.PART and isinstance(found, Exchange):
+            found.part(rank, say.PartHead.unpack(frame.head), frame.tensors[0])
+        else:
+            raise ProtocolError(f"a frame of kind {frame.kind} does not fit its collective")
+
+    def fail(self) -> None:
+        """In the loop: end everything that waits."""
+        self._streams.close()
+        for each in list(self.running.values()):
+            each.fail(self.lost())
+
+
+class Communicator:
+    """This process's place among the ranks. Blocks until all of them are there.
+
+    address: the coordinator's. rank: the one that this process should have, -1 for any. size: how
+    many ranks there are. serves: whether this process runs the coordinator.
+    """
+
+    def __init__(self, address: str, rank: int, size: int, serves: bool = False) -> None:
+        self.moved = Moved()
+        self.waiting = 0  # processes that wait for the next epoch
+        self.id = (time.time_ns() >> 10 << 10 | secrets.randbits(10)) & (1 << 63) - 1
+        self._hello = Hello("task", "rank", max(rank, -1), self.id, os.getpid())
+        self._key = configured_key()
+        self.arena = _arena()
+        self.loop = Loop("headrace-ranks")
+        self._changed = threading.Condition()
+        self._run: _Run | None = None
+        self._next: _Run | None = None
+        self._refused: str | None = None
+        self._closed = False
+        self._links: dict[int, Link] = {}  # to other ranks, by the number of the process
+        self._ahead: dict[int, list[tuple[int, Frame]]] = {}  # frames of epochs to come
+        self._desks: dict[int, list[tuple[Link, Frame]]] = {}  # of epochs to come
+        self._streams_ahead: dict[int, list[Connection]] = {}  # of epochs to come
+        self._polite: set[Link] = set()  # whose ranks have said that they end
+        self._kept: list[Any] = []  # desks of all epochs: a late rank may still look at its own
+        self._own_desk: tuple[np.ndarray, int, int] | None = None  # memory, offset, slab's size
+        self._service = CoordinatorService(address, size) if serves else None
+        self._beats: Heartbeat | None = None
+        self._coordinator: Link | None = None
+        self._background = StartingThread()
+        try:
+            self._meet(address, rank)
+            self._await_epoch(0, _START)
+        except BaseException:
+            self.close()
+            raise
+
+    def _meet(self, address: str, rank: int) -> None:
+        found = self._reach(address, Service.FRAMES, _START)
+        # The address by which the coordinator sees this process is one that others can reach.
+        own = split_address(address)[0] if found.unix else found.socket.getsockname()[0]
+        host = f"[{own}]" if ":" in own else own
+        listener = listen(f"{host}:0", self._key)
+        self.loop.listen(listener, self._hello, self._connected)
+        self._coordinator = self.loop.add(found, self._told, self._coordinator_lost)
+        self.loop.start()
+        beats = self._reach(address, Service.HEARTBEATS, _CONNECT)
+        self._beats = Heartbeat(beats, beats_responder(), self.loop, self._coordinator_silent)
+        member = Member(self.id, listener.address, host_name(), memory_name(self.id))
+        self._tell(say.JoinRanks(member, rank))
+
+    def _reach(self, address: str, service: Service, patience: float) -> Connection:
+        """Connect to the coordinator, which may not have started yet."""
+        end = time.monotonic() + patience
+        while True:
+            try:
+                return connect(address, self._hello, self._key, _CONNECT, service)
+            except errors.UnavailableError:
+                if time.monotonic() >= end:
+                    raise
+                time.sleep(0.05)
+
+    def connect_stream(
+        self, address: str, key: int, then: Callable[[Connection | Exception], Any]
+    ) -> None:
+        """In the loop: connect a collective of the epoch with a rank, and call back there."""
+        hello = replace(self._hello, cookie=say.number_pair(self.epoch.number, key))
+        self.loop.connect(address, hello, self._key, _CONNECT, then)
+
+    def _tell(self, message: Any) -> None:
+        frame = say.encode(message)
+        self.moved.control += len(frame.head)
+        assert self._coordinator is not None
+        self._coordinator.send(frame)
+
+    def _await_epoch(self, after: int, seconds: float) -> None:
+        """Wait until an epoch after this one is connected."""
+        end = time.monotonic() + seconds
+        with self._changed:
+            while True:
+                if self._refused is not None:
+                    raise RankLostError(None, None, self._refused)
+                run = self._run
+                if run is not None and run.epoch.number > after:
+                    return
+                left = end - time.monotonic()
+                if left <= 0:
+                    raise errors.DeadlineExceededError(
+                        None, None, f"not all ranks have come in {seconds:g} s"
+                    )
+                self._changed.wait(min(left, 1.0))
+
+    def next_epoch(self, seconds: float = _START) -> None:
+        """Ask for the next epoch, and wait until it is there. Everything of this one ends."""
+        run = self.run
+        self.broken(run, f"rank {run.epoch.rank} waits for other ranks to join or leave")
+        self._tell(say.Ready(run.epoch.number))
+        self._await_epoch(run.epoch.number, seconds)
+
+    def close(self) -> None:
+        """Leave the group."""
+        with self._changed:
+            if self._closed:
+                return
+            self._closed = True
+        for link in list(self._links.values()):
+            with contextlib.suppress(errors.UnavailableError):
+                link.send(Frame(say.BYE, 0, say.number_pair(0, 0)))
+        if self._coordinator is not None:
+            with contextlib.suppress(errors.UnavailableError):
+                self._tell(say.Leave("has ended"))
+        if self._beats is not None:
+            self.loop.call_soon(self._beats.end)
+        self.loop.stop()
+        for connection in [c for ahead in self._streams_ahead.values() for c in ahead]:
+            connection.socket.close()
+        if self._run is not None:
+            self.broken(self._run, f"rank {self._run.epoch.rank} has shut down")
+            self._run.fail()
+        self._background.close()
+        if self._service is not None:
+            self._service.close()
+
+    # -- As a group --------------------------------------------------------------------------------
+
+    @property
+    def run(self) -> _Run:
+        """The epoch that runs."""
+        assert self._run is not None
+        return self._run
+
+    @property
+    def epoch(self) -> Epoch:
+        return self.run.epoch
+
+    @property
+    def rank(self) -> int:
+        return self.run.epoch.rank
+
+    @property
+    def size(self) -> int:
+        return self.run.epoch.size
+
+    @property
+    def memory(self) -> Slabs | None:
+        return self.run.memory
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether an exchange has something to run on while a step goes on: a core of this host,
+        or the network.
+        """
+        epoch = self.epoch
+        return len(epoch.on_host) < max(usable_cores(), epoch.size)
+
+    def all_reduce(
+        self,
+        name: str,
+        arrays: Sequence[np.ndarray],
+        merge: str = "Add",
+        average: bool = False,
+        background: bool = False,
+    ) -> Any:
+        run = self.run
+        if run.epoch.size == 1 or not arrays:
+            return [np.array(a) for a in arrays]
+        found = run.collective("reduce", name)
+        if background and run.memory is not None:  # else another thread does everything anyway
+            return self._background.start(found, arrays, merge, average)
+        return found.start(arrays, merge, average)
+
+    def all_gather(self, name: str, array: np.ndarray) -> Any:
+        return self.run.collective("all-gather", name).start(array)
+
+    def broadcast(self, name: str, array: np.ndarray, root: int) -> Any:
+        return self.run.collective("broadcast", name).start(array, root)
+
+    # -- In the loop's thread: the coordinator -----------------------------------------------------
+
+    def _told(self, link: Link, frame: Frame) -> None:
+        message = say.decode(frame)
+        if isinstance(message, Begin):
+            self._begin(message)
+        elif isinstance(message, Broken):
+            run = self._run
+            if run is not None and run.epoch.number == message.epoch:
+                if message.graceful:
+                    run.leave(None, message.reason)
+                else:
+                    self.broken(run, message.reason)
+        elif isinstance(message, OthersWait):
+            self.waiting = message.count
+        elif isinstance(message, Refused):
+            with self._changed:
+                self._refused = f"this process cannot take part: {message.reason}"
+                self._changed.notify_all()
+
+    def _coordinator_silent(self, hello: Hello, reason: str) -> None:
+        self._coordinator_gone(f"the coordinator of the ranks is gone: {reason}")
+
+    def _coordinator_lost(self, link: Link, error: Exception | None) -> None:
+        self._coordinator_gone("the coordinator of the ranks is gone: its connection has ended")
+
+    def _coordinator_gone(self, reason: str) -> None:
+        if self._closed:
+            return
+        with self._changed:
+            self._refused = self._refused or reason
+            self._changed.notify_all()
+        if self._run is not None:
+            self.broken(self._run, reason)
+
+    # -- In the loop's thread: epochs --------------------------------------------------------------
+
+    def _begin(self, message: Begin) -> None:
+        """An epoch begins: connect with its members."""
+        rank = next(i for i, m in enumerate(message.members) if m.id == self.id)
+        if self._run is not None:
+            self.broken(self._run, "the next epoch has begun")
+        epoch = Epoch(message.epoch, message.members, rank)
+        run = self._next = _Run(epoch, self)
+        self.waiting = 0
+        if run.memory is not None:
+            self._make_desk(run)
+        for other, member in enumerate(epoch.members):
+            link = self._links.get(member.id)
+            if link is not None and not link.closed:
+                self._link_up(run, other, link)
+            elif other < rank:
+                self.loop.connect(
+                    member.address,
+                    self._hello,
+                    self._key,
+                    _CONNECT,
+                    lambda found, other=other: self._reached(run, other, found),
+                )
+        for link, frame in self._desks.pop(message.epoch, ()):
+            self._desk(link, frame)
+        for connection in self._streams_ahead.pop(message.epoch, ()):
+            self._stream_connected(connection)
+        self._complete(run)
+
+    def _make_desk(self, run: _Run) -> None:
+        memory = self.arena.allocate(DESK_BYTES)
+        self._kept.append(memory)
+        found = self.arena.lease(memory)
+        assert found is not None
+        block, offset = found
+        self._own_desk = memory, offset, block.slab.size
+        address = address_of(memory)
+        desk = run.found[run.epoch.rank] = Desk(address, address - offset, block.slab.size)
+        desk.clear()
+
+    def _reached(self, run: _Run, rank: int, found: Connection | Exception) -> None:
+        if isinstance(found, Exception):
+            self._abandon(run, f"rank {rank} cannot be reached: {found}")
+        else:
+            self._connected(found)
+
+    def _connected(self, connection: Connection) -> None:
+        """A link to another rank is there, from either side."""
+        if self._closed:
+            connection.socket.close()
+            return
+        if connection.peer.cookie:
+            self._stream_connected(connection)
+            return
+        id = connection.peer.incarnation
+        link = self.loop.add(connection, self._frame, self._unlinked, slabs=self.arena)
+        link.context = id
+        self._links[id] = link
+        run = self._next
+        if run is not None:
+            for rank, member in enumerate(run.epoch.members):
+                if member.id == id:
+                    self._link_up(run, rank, link)
+            self._complete(run)
+
+    def _stream_connected(self, connection: Connection) -> None:
+        """A rank has connected a collective by a stream: see connect_stream."""
+        number, key = say.pair_of(connection.peer.cookie)
+        for run in (self._run, self._next):
+            if run is not None and run.epoch.number == number:
+                run.stream_from_before(key, connection)
+                return
+        newest = self._next or self._run
+        if newest is None or number > newest.epoch.number:
+            self._streams_ahead.setdefault(number, []).append(connection)
+        else:
+            connection.socket.close()
+
+    def _link_up(self, run: _Run, rank: int, link: Link) -> None:
+        run.links[rank] = link
+        if rank in run.epoch.sharing:
+            if not link.unix:
+                self._abandon(run, f"rank {rank} is on this host, but has no Unix socket")
+                return
+            assert self._own_desk is not None
+            memory, offset, size = self._own_desk
+            head = say.number_pair(run.epoch.number, offset)
+            with contextlib.suppress(errors.UnavailableError):  # _unlinked comes
+                link.send(Frame(say.DESK, size, head, (memory,)))
+
+    def _abandon(self, run: _Run, reason: str) -> None:
+        """An epoch cannot be connected."""
+        with self._changed:
+            run.error = run.error or reason
+            self._run, self._next = run, None
+            self._changed.notify_all()
+
+    def _complete(self, run: _Run) -> None:
+        """Let an epoch run, if all links and desks are there."""
+        if run is not self._next or not run.is_complete:
+            return
+        run.desks = [run.found[r] for r in run.epoch.sharing] if run.memory is not None else []
+        with self._changed:
+            self._run, self._next = run, None
+            self._changed.notify_all()
+        ahead = self._ahead
+        self._ahead = {n: frames for n, frames in ahead.items() if n > run.epoch.number}
+        for id, frame in ahead.get(run.epoch.number, ()):
+            self._give(run, id, frame)
+
+    def _unlinked(self, link: Link, error: Exception | None) -> None:
+        id = link.context
+        if self._links.get(id) is link:
+            del self._links[id]
+        for run in (self._run, self._next):
+            if run is None or self._closed:
+                continue
+            for rank, each in list(run.links.items()):
+                if each is link:
+                    if link in self._polite:
+                        continue
+                    reason = f"rank {rank} is gone: its connection has ended"
+                    if run is self._next:
+                        self._abandon(run, reason)
+                    else:
+                        self.broken(run, reason)
+
+    def broken(self, run: _Run, reason: str) -> None:
+        """Nothing of an epoch can be completed any more; from any thread."""
+        with self._changed:
+            if run.error is not None:
+                return
+            run.error = reason
+        self.loop.call_soon(run.fail)
+
+    # -- In the loop's thread: frames of other ranks -----------------------------------------------
+
+    def _frame(self, link: Link, frame: Frame) -> None:
+        if frame.kind == say.DESK:
+            self._desk(link, frame)
+            return
+        if frame.kind == say.BYE:
+            self._polite.add(link)
+            for run in (self._run, self._next):
+                if run is not None:
+                    for rank in [r for r, each in run.links.items() if each is link]:
+                        run.leave(rank, f"rank {rank} has ended")
+            return
+        (number, *_) = say.pair_of(frame.head[:16])
+        run = self._run
+        if run is not None and number == run.epoch.number and run is not self._next:
+            self._give(run, link.context, frame)
+        elif run is None or number > run.epoch.number:
+            self._ahead.setdefault(number, []).append((link.context, frame))
+
+    def _desk(self, link: Link, frame: Frame) -> None:
+        number, offset = say.pair_of(frame.head)
+        run = self._next
+        if run is None or number != run.epoch.number:
+            if run is None or number > run.epoch.number:  # the coordinator has not told us yet
+                self._desks.setdefault(number, []).append((link, frame))
+            return
+        if len(frame.tensors) != 1 or frame.tensors[0].nbytes != DESK_BYTES:
+            raise ProtocolError("a desk has another size")
+        ranks = [r for r, m in enumerate(run.epoch.members) if m.id == link.context]
+        memory = frame.tensors[0]
+        self._kept.append(memory)  # and with it the lease and the mapping
+        address = address_of(memory)
+        run.found[ranks[0]] = Desk(address, address - offset, frame.number)
+        self._complete(run)
+
+    def _give(self, run: _Run, id: int, frame: Frame) -> None:
+        rank = next((r for r, m in enumerate(run.epoch.members) if m.id == id), None)
+        if rank is None:
+            return
+        if frame.kind == say.ABORT:
+            self.broken(run, frame.head[16:].decode(errors="replace"))
+        else:
+            run.deliver(rank, frame)
+
+
+def _arena() -> Slabs:
+    """Make memory for collectives: one slab, so that others need to map nothing later. It takes
+    space only where it is used.
+    """
+    limit = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    return Slabs(limit, slab_bytes=limit, warm=limit // 4)
+
+
+class Solo:
+    """The group of a process that is alone."""
+
+    rank, size, memory, waiting, overlaps = 0, 1, None, 0, False
+
+    def __init__(self) -> None:
+        self.moved = Moved()
+        self.epoch = Epoch(1, (Member(0, "", host_name(), memory_name(0)),), 0)
+
+    def all_reduce(
+        self,
+        name: str,
+        arrays: Sequence[np.ndarray],
+        merge: str = "Add",
+        average: bool = False,
+        background: bool = False,
+    ) -> list[np.ndarray]:
+        return [np.array(a) for a in arrays]
+
+    def all_gather(self, name: str, array: np.ndarray) -> np.ndarray:
+        return np.array(array)
+
+    def broadcast(self, name: str, array: np.ndarray, root: int) -> np.ndarray:
+        if root:
+            raise errors.InvalidArgumentError(
+                None, None, f"rank {root} cannot broadcast: there is 1 rank"
+            )
+        return np.array(array)
+
+    def close(self) -> None:
+        """There is nothing to leave."""

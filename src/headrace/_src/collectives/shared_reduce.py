@@ -1,0 +1,397 @@
+"""All-reduce in memory that processes of one host share. In: arrays. Out: the reduced arrays.
+
+Each process puts its inputs into shared memory, where compiled steps have computed them already,
+and makes room for the results there. When all have said so on their desks, each reduces its share
+of the elements: it reads them from all inputs and writes them to all results, in one pass. When all
+have done that, the results are complete. So a process reads and writes 2 (n - 1) / n of the
+size in the memory of others, and nothing is copied. (Two processes with little data each reduce all
+of it for themselves.)
+
+A process that has to wait looks at the others' desks for a while, without Python's global lock, and
+then sleeps: it says so on its desk, and the others ring its bell. `SharedReduce` does not sleep
+itself; its caller does.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from array import array
+from collections.abc import Callable, Sequence
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+
+from headrace._src.collectives.desk import (
+    ARRIVED,
+    ASLEEP,
+    BUFFERS,
+    DONE,
+    SIGNATURE,
+    Desk,
+    memory_at,
+)
+from headrace._src.collectives.shares import ALIGN, TensorPiece, pieces, place, share
+from headrace._src.compile.native.buffer_reduction import (
+    MOST_SOURCES,
+    TYPES,
+    BufferReduction,
+    reduce_by_numpy,
+    reduction,
+    waiter,
+)
+from headrace._src.core import errors
+from headrace._src.devices.buffers import address as address_of
+from headrace._src.devices.target import host
+from headrace._src.transport.pool import Pool
+from headrace._src.transport.slabs import Slabs
+
+__all__ = ["ReducePlan", "Reduced", "SharedMemory", "SharedReduce", "adder", "key_of", "prepared"]
+
+_pool = Pool(2 << 30)  # of results that are not shared: fresh memory costs a fault for every page
+Row = tuple[int, list[int], list[int]]
+
+# Two processes with fewer bytes than this each compute the whole sum. That moves as many bytes as
+# two shares, and nobody writes to lines that are in the other's cache: for 1 MB it takes 118 us
+# instead of 350 if the two cores share no cache, and 100 instead of 65 if they do.
+_READ_ALL = 2 << 20
+_CALLS = 64  # that are kept
+_ROUNDS = 256  # of looking at words before the time is asked for
+
+
+def key_of(name: str) -> int:
+    """Return the number that stands for a collective's name: 63 bits, so none has the same."""
+    return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little") >> 1
+
+
+class ReducePlan:
+    """What all rounds with arrays of the same shapes have in common.
+
+    starts, total: see shares.place. signature: a number that all ranks have in common if they mean
+    the same.
+    """
+
+    def __init__(self, arrays: Sequence[np.ndarray], merge: str, divisor: int) -> None:
+        self.merge, self.divisor = merge, divisor
+        self.dtype = arrays[0].dtype
+        self.shapes = [a.shape for a in arrays]
+        self.sizes = tuple([a.nbytes for a in arrays])
+        self.starts, self.total = place(self.sizes)
+        self.signature = key_of(f"{self.dtype.name} {merge} {divisor} {self.sizes}")
+        self._shares: dict[tuple[int, int], list[TensorPiece]] = {}
+
+    def share(self, owners: int, index: int) -> list[TensorPiece]:
+        """Return the pieces that one of `owners` processes reduces."""
+        found = self._shares.get((owners, index))
+        if found is None:
+            low, high = share(self.total, owners, index)
+            found = list(pieces(self.starts, self.sizes, low, high))
+            self._shares[owners, index] = found
+        return found
+
+
+class Reduced:
+    """One round: its inputs and its results.
+
+    inputs: their offsets in the shared memory of this process. offset: that of the space for all
+    results. This object keeps both alive: others use them until all have done their shares.
+    """
+
+    def __init__(
+        self, plan: ReducePlan, arrays: Sequence[np.ndarray], shared: SharedMemory | None
+    ) -> None:
+        self.plan = plan
+        self.arrays = [a if a.flags.c_contiguous else np.ascontiguousarray(a) for a in arrays]
+        self.inputs: list[int] = []
+        if shared is None:
+            space = _pool.take(plan.total)
+        else:
+            space = shared.slabs.allocate(max(plan.total, 1))
+            self.offset = address_of(space) - shared.base
+            self.inputs = shared.placed(self.arrays)
+        self.results = [
+            np.ndarray(shape, plan.dtype, space, start)
+            for shape, start in zip(plan.shapes, plan.starts, strict=True)
+        ]
+
+    def view(self, piece: TensorPiece, results: bool) -> np.ndarray:
+        """Return a piece of an input or of a result, as elements."""
+        whole = (self.results if results else self.arrays)[piece.tensor].reshape(-1)
+        size = self.plan.dtype.itemsize
+        return whole[piece.start // size : piece.stop // size]
+
+
+class SharedMemory:
+    """The shared memory of this process, as one collective uses it.
+
+    State: room for inputs that are not in it, used again in every round, and arrays there.
+    """
+
+    def __init__(self, slabs: Slabs, base: int, size: int) -> None:
+        self.slabs, self.base, self._size = slabs, base, size
+        self._room: np.ndarray | None = None
+        self._held: dict[int, np.ndarray] = {}
+
+    def placed(self, arrays: list[np.ndarray]) -> list[int]:
+        """Return the arrays' offsets; those that are elsewhere, as small ones and those of NumPy's
+        kernels are, are copied first, and replaced in the list.
+        """
+        offsets = []
+        others = []
+        for i, each in enumerate(arrays):
+            offset = address_of(each) - self.base
+            offsets.append(offset)
+            inside = offset >= 0 and offset + each.nbytes <= self._size
+            if not inside or offset % ALIGN:
+                others.append(i)
+        if others:
+            self._copy(arrays, offsets, others)
+        return offsets
+
+    def _copy(self, arrays: list[np.ndarray], offsets: list[int], others: list[int]) -> None:
+        held = [self._held.get(i) for i in others]
+        same = all(
+            h is not None and h.shape == arrays[i].shape and h.dtype == arrays[i].dtype
+            for i, h in zip(others, held, strict=True)
+        )
+        if not same or len(held) != len(self._held):
+            starts, total = place([arrays[i].nbytes for i in others])
+            self._room = self.slabs.allocate(max(total, 1))
+            self._held = {
+                i: np.ndarray(arrays[i].shape, arrays[i].dtype, self._room, start)
+                for i, start in zip(others, starts, strict=True)
+            }
+        for i in others:
+            copy = self._held[i]
+            np.copyto(copy, arrays[i])
+            arrays[i] = copy
+            offsets[i] = address_of(copy) - self.base
+
+
+class SharedReduce:
+    """The all-reduces of one name among the processes of this host.
+
+    desks: those of all processes, in the order of their ranks; `index` is this process's own.
+    State: how many rounds have begun, and where the others' lines are, once they have them.
+    """
+
+    def __init__(self, key: int, desks: Sequence[Desk], index: int, memory: Slabs) -> None:
+        self.key = key
+        self.round = 0
+        self._desks, self._index = desks, index
+        own = desks[index]
+        self.memory = SharedMemory(memory, own.base, own.size)
+        slot = desks[index].add(key)
+        self._line = desks[index].line(slot)
+        self._table = np.zeros(len(desks), np.uint64)
+        self._lines: list[np.ndarray | None] = [None] * len(desks)
+        self._lines[index] = self._line
+        self._table[index] = desks[index].address(slot)
+        self._missing = [i for i in range(len(desks)) if i != index]
+        self._wait = waiter()
+        self._words: np.ndarray | None = None  # where this process's buffers are
+        self._words_at: list[Any] = [None] * len(desks)  # offset and number of each one's, and they
+        self._calls: dict[Any, tuple[Callable[[], Any], int]] = {}  # by all processes' buffers
+
+    def begin(self, reduced: Reduced) -> None:
+        """Tell the others where this process's buffers are."""
+        self.round += 1
+        count = 1 + len(reduced.inputs)
+        line, words = self._line, self._words
+        if words is None or len(words) != count:
+            room = self.memory.slabs.allocate(8 * count)
+            words = self._words = room.view(np.int64)
+            line[BUFFERS] = address_of(room) - self.memory.base
+        words[:] = (reduced.offset, *reduced.inputs)
+        line[SIGNATURE] = reduced.plan.signature
+        line[ARRIVED] = self.round
+
+    def has_all(self, word: int, seconds: float) -> bool:
+        """Return whether all processes have set a word of this round, after waiting a little."""
+        if self._missing and not self._find(seconds):
+            return False
+        value = self.round
+        wait = self._wait
+        if wait is None:
+            lines = self._lines
+            end = time.monotonic() + seconds
+            while not all(line[word] >= value for line in lines if line is not None):
+                if time.monotonic() >= end:
+                    return False
+                os.sched_yield()
+            return True
+        table, count = self._table.ctypes.data, len(self._desks)
+        if wait(table, count, word, value, _ROUNDS if seconds else 0):
+            return True
+        if not seconds:
+            return False
+        end = time.monotonic() + seconds
+        while not wait(table, count, word, value, _ROUNDS):
+            if time.monotonic() >= end:
+                return False
+            os.sched_yield()
+        return True
+
+    def _find(self, seconds: float) -> bool:
+        """Look for the lines of others that have not begun this collective before."""
+        end = time.monotonic() + seconds
+        while True:
+            for i in list(self._missing):
+                desk = self._desks[i]
+                slot = desk.find(self.key)
+                if slot is not None:
+                    self._table[i] = desk.address(slot)
+                    self._lines[i] = desk.line(slot)
+                    self._missing.remove(i)
+            if not self._missing or time.monotonic() >= end:
+                return not self._missing
+            os.sched_yield()
+
+    def absent(self, word: int) -> list[int]:
+        """Return the processes that have not set a word of this round."""
+        return [i for i, line in enumerate(self._lines) if line is None or line[word] < self.round]
+
+    def differing(self) -> list[int]:
+        """Return the processes whose arrays have other types or sizes, once all have arrived."""
+        mine = self._line[SIGNATURE]
+        return [i for i, line in enumerate(self._lines) if line[SIGNATURE] != mine]  # type: ignore[index]
+
+    def reduce(self, reduced: Reduced, owners: int, to_all: bool) -> int:
+        """Reduce this process's share, one of `owners`; write it to the results of all processes,
+        or to its own ones alone. Return the bytes read and written in the memory of others.
+        """
+        if self._index >= owners:
+            return 0
+        plan = reduced.plan
+        words = [self._words_of(i, 1 + len(plan.sizes)) for i in range(len(self._desks))]
+        # Memory comes back in the same places, so most rounds do what another one has done.
+        key = plan.signature, owners, to_all, *[each.tobytes() for each in words]
+        found = self._calls.get(key)
+        if found is None:
+            found = self._prepare([each.tolist() for each in words], plan, owners, to_all)
+            if len(self._calls) >= _CALLS:
+                self._calls.clear()
+            self._calls[key] = found
+        call, moved = found
+        call()
+        return moved
+
+    def _prepare(
+        self, words: list[list[int]], plan: ReducePlan, owners: int, to_all: bool
+    ) -> tuple[Callable[[], Any], int]:
+        """Return a function that reduces this process's share, and the bytes that it moves."""
+        buffers = [self._addresses(i, found, plan) for i, found in enumerate(words)]
+        results = [each[0] for each in (buffers if to_all else [buffers[self._index]])]
+        share = plan.share(owners, self._index)
+        if to_all and len(buffers) == 2 and plan.total < _READ_ALL:
+            results, share = [buffers[self._index][0]], plan.share(1, 0)
+        others = len(buffers) + len(results) - 2
+        rows = []
+        for tensor, start, stop in share:
+            at = plan.starts[tensor] + start
+            sources = [each[1 + tensor] + start for each in buffers]
+            rows.append((stop - start, sources, [each + at for each in results]))
+        call = prepared(plan, rows, plan.divisor if to_all else 1)
+        return call, others * sum(nbytes for nbytes, _, _ in rows)
+
+    def spread(self, reduced: Reduced, owners: int) -> int:
+        """Copy this process's share of its own results to the others'."""
+        if self._index >= owners:
+            return 0
+        plan = reduced.plan
+        places = [
+            self._addresses(i, self._words_of(i, 1 + len(plan.sizes)).tolist(), plan)[0]
+            for i in range(len(self._desks))
+        ]
+        own = places.pop(self._index)
+        rows = []
+        for tensor, start, stop in plan.share(owners, self._index):
+            at = plan.starts[tensor] + start
+            rows.append((stop - start, [own + at], [each + at for each in places]))
+        prepared(plan, rows, 1)()
+        return len(places) * sum(nbytes for nbytes, _, _ in rows)
+
+    def _words_of(self, i: int, count: int) -> np.ndarray:
+        """Return where a process says that its results and its inputs are."""
+        line = self._lines[i]
+        assert line is not None
+        offset = int(line[BUFFERS])
+        known = self._words_at[i]
+        if known is None or known[0] != (offset, count):
+            known = self._words_at[i] = (offset, count), self._desks[i].words(offset, count)
+        return known[1]
+
+    def _addresses(self, i: int, words: list[int], plan: ReducePlan) -> list[int]:
+        """Return the addresses of a process's results and of its inputs."""
+        limit, base = self._desks[i].size, self._desks[i].base
+        for offset, size in zip(words, (plan.total, *plan.sizes), strict=True):
+            if offset < 0 or offset + size > limit:
+                raise errors.InternalError(None, None, f"no {size} bytes at {offset} of a process")
+        return [base + offset for offset in words]
+
+    def finish(self) -> None:
+        """Tell the others that this process has done its share."""
+        self._line[DONE] = self.round
+
+    def sleep(self, asleep: bool) -> None:
+        """Tell the others whether this process has to be woken."""
+        self._line[ASLEEP] = self.round if asleep else 0
+
+    def sleepers(self) -> list[int]:
+        """Return the processes that wait for a bell."""
+        return [
+            i
+            for i, line in enumerate(self._lines)
+            if line is not None and i != self._index and line[ASLEEP] >= self.round
+        ]
+
+
+def prepared(plan: ReducePlan, rows: Sequence[Row], divisor: int) -> Callable[[], Any]:
+    """Return a function that combines pieces of memory: the bytes of each, the addresses of its
+    sources, and those of its destinations. Those of large pieces are aligned to 64 bytes.
+    """
+    if not rows:
+        return lambda: None
+    count, targets = len(rows[0][1]), len(rows[0][2])
+    large = sum(row[0] for row in rows) * (count + targets) >= host().streamed
+    native, spec = _reduction(plan, count, targets, divisor, large)
+    if native is None:
+        return lambda: _by_numpy(plan.dtype, spec, rows)
+    table = array("Q")
+    for nbytes, sources, destinations in rows:
+        table.extend((nbytes // plan.dtype.itemsize, *sources, *destinations))
+    return lambda: native(table.buffer_info()[0], len(rows))
+
+
+def adder(plan: ReducePlan, divisor: int) -> Callable[[int, int, int, int], Any]:
+    """Return a function of a number of bytes, the addresses of two sources, and that of the result,
+    which may be one of them.
+    """
+    native, spec = _reduction(plan, 2, 1, divisor, False)
+    if native is None:
+        return lambda nbytes, x, y, z: _by_numpy(plan.dtype, spec, [(nbytes, [x, y], [z])])
+    table, size = array("Q", [0] * 4), plan.dtype.itemsize
+    where = table.buffer_info()[0]
+
+    def add(nbytes: int, x: int, y: int, z: int) -> None:
+        table[0], table[1], table[2], table[3] = nbytes // size, x, y, z
+        native(where, 1)
+
+    return add
+
+
+def _reduction(
+    plan: ReducePlan, sources: int, destinations: int, divisor: int, large: bool
+) -> tuple[Any, BufferReduction]:
+    """Return the native function, None if there is none, and what it does."""
+    spec = BufferReduction(plan.dtype.name, plan.merge, sources, destinations, divisor, large)
+    possible = plan.dtype.name in TYPES and sources <= MOST_SOURCES
+    return reduction(spec) if possible else None, spec
+
+
+def _by_numpy(dtype: np.dtype, spec: BufferReduction, rows: Sequence[Row]) -> None:
+    for nbytes, sources, destinations in rows:
+        given = [memory_at(a, nbytes).view(dtype) for a in sources]
+        made = [memory_at(a, nbytes).view(dtype) for a in destinations]
+        reduce_by_numpy(spec, given, made)

@@ -1,0 +1,1 @@
+"""headrace.horovod: the names of `horovod.tensorflow`, over Headrace's collectives."""
