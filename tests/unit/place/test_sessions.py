@@ -70,6 +70,13 @@ def test_metadata_has_a_graph_for_each_device():
     assert found["y"] == f"{CPU}1" and found["z"] == f"{CPU}0"
     for part in metadata.partition_graphs:
         assert len({node.device for node in part.node}) == 1
+    all_nodes = [node for part in metadata.partition_graphs for node in part.node]
+    nodes = {n.op: n for n in all_nodes if not n.attr["tensor_name"].s.startswith(b"^")}
+    send, recv = nodes["_Send"], nodes["_Recv"]
+    assert send.input == ["y"] and send.device == f"{CPU}1" and recv.device == f"{CPU}0"
+    for name in ("tensor_name", "send_device", "recv_device", "send_device_incarnation"):
+        assert send.attr[name] == recv.attr[name]
+    assert recv.attr["tensor_type"].type == send.attr["T"].type == tf.float32.as_datatype_enum
 
 
 @pytest.mark.parametrize("soft", [False, True])

@@ -198,3 +198,28 @@ def test_a_manager_leaves_the_checkpoints_of_others_alone(tmp_path):
         assert manager.checkpoints == [last]
         assert tf.train.CheckpointManager(checkpoint, tmp_path, 2).checkpoints == [last]
     assert sorted(p.name for p in tmp_path.glob("*.index")) == ["ckpt-3.index", "other-1.index"]
+
+
+class Notes(tf.train.experimental.PythonState):
+    def __init__(self, text):
+        self.text = text
+
+    def serialize(self):
+        return self.text
+
+    def deserialize(self, string_value):
+        self.text = string_value
+
+
+def test_the_state_of_python_objects_is_restored_at_once(session, tmp_path):
+    notes = Notes("first")
+    made = initialized(session, v=tf.Variable(1.0), notes=notes)
+    path = made.save(tmp_path / "c", session=session)
+    assert ("notes/.ATTRIBUTES/py_state", []) in tf.train.list_variables(path)
+    notes.text = "second"
+    made.save(tmp_path / "c", session=session)
+    status = made.restore(path)
+    assert notes.text == b"first"
+    status.assert_consumed().run_restore_ops(session)
+    made.restore(tf.train.latest_checkpoint(tmp_path)).initialize_or_restore(session)
+    assert notes.text == b"second"

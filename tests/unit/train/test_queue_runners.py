@@ -133,10 +133,10 @@ def test_a_queue_that_was_cut_off_says_why():
         assert "  its producer failed: UnknownError: RuntimeError: no such disk" in lines
         assert any(line.startswith("    raised at ") for line in lines)
         assert isinstance(caught.value.__cause__, tf.errors.UnknownError)
+        with pytest.raises(tf.errors.UnknownError, match="no such disk"):
+            coord.join(threads)  # from here on, both queues are cancelled
         with pytest.raises(tf.errors.CancelledError, match="its producer failed: UnknownError"):
             session.run(more)
-        with pytest.raises(tf.errors.UnknownError, match="no such disk"):
-            coord.join(threads)
 
 
 def test_a_queue_that_was_closed_in_order_has_no_one_to_blame():

@@ -26,6 +26,7 @@ class Accumulator(Waiting):
     """The base of both kinds.
 
     count: the number of gradients since the last `take`. step: the first step that isn't stale.
+    dropped: the number of stale gradients so far.
     """
 
     def __init__(self, name: str, dtype: DType, shape: TensorShape, reduction: str) -> None:
@@ -36,15 +37,18 @@ class Accumulator(Waiting):
         self.reduction = reduction
         self.count = 0
         self.step = 0
+        self.dropped = 0
 
     def add(self, step: int, gradient: Any) -> None:
         """Add a gradient, unless it's stale."""
 
         def act() -> None:
-            if step >= self.step:
-                self.check(gradient)
-                self.include(gradient)
-                self.count += 1
+            if step < self.step:
+                self.dropped += 1
+                return
+            self.check(gradient)
+            self.include(gradient)
+            self.count += 1
 
         self.attempt(act)
 
@@ -132,14 +136,17 @@ class DenseAccumulator(Accumulator):
 class SparseAccumulator(Accumulator):
     """Sums rows. The mean of a row is over the gradients that contain it.
 
-    A gradient is (row numbers, rows, shape of the whole or None).
+    A gradient is (row numbers, rows, shape of the whole or None). As in TensorFlow, gradients are
+    merged in one pass, as if their row numbers were sorted and distinct: where they are not, a row
+    may occur several times in the result.
     """
 
     kind = "SparseConditionalAccumulator"
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self._parts: list[Any] = []
+        self._rows = self._counts = np.empty(0, np.int64)
+        self._sums: np.ndarray | None = None
 
     def check(self, gradient: Any) -> None:
         indices, values, shape = gradient
@@ -153,7 +160,8 @@ class SparseAccumulator(Accumulator):
         if len(indices) and int(np.min(indices)) < 0:
             raise InvalidArgumentError(None, None, f"Row index is {int(np.min(indices))}, below 0")
         whole = [None, *np.shape(values)[1:]] if shape is None else list(shape)
-        if not self.shape.is_compatible_with(whole):
+        # As in TensorFlow, the accumulator's shape may say the first sizes only.
+        if not self.shape.is_compatible_with(whole[: len(self.shape.sizes or ())]):
             raise InvalidArgumentError(
                 None,
                 None,
@@ -166,28 +174,63 @@ class SparseAccumulator(Accumulator):
                 f"rows of shape {show_shape(np.shape(values)[1:])} don't fit into "
                 f"{show_shape(whole)}",
             )
-        if self._parts and self._parts[0][1].shape[1:] != np.shape(values)[1:]:
+        if self._sums is not None and self._sums.shape[1:] != np.shape(values)[1:]:
             raise InvalidArgumentError(
                 None,
                 None,
-                f"Shape mismatch: expected rows of shape {show_shape(self._parts[0][1].shape[1:])}"
+                f"Shape mismatch: expected rows of shape {show_shape(self._sums.shape[1:])}"
                 f", got {show_shape(np.shape(values)[1:])}",
             )
 
     def include(self, gradient: Any) -> None:
-        indices, values, _ = gradient
-        self._parts.append((np.array(indices), np.array(values)))
+        indices, values = np.array(gradient[0]), np.array(gradient[1])
+        if self._sums is None:
+            self._rows, self._sums, self._counts = indices, values, np.ones(len(indices), np.int64)
+            return
+        old, new = _places(self._rows, indices)
+        rows = np.empty(max(old.max(initial=-1), new.max(initial=-1)) + 1, indices.dtype)
+        rows[old], rows[new] = self._rows, indices
+        sums = np.zeros((len(rows), *values.shape[1:]), values.dtype)
+        sums[old] = self._sums
+        sums[new] += values
+        counts = np.zeros(len(rows), np.int64)
+        counts[old] = self._counts
+        counts[new] += 1
+        self._rows, self._sums, self._counts = rows, sums, counts
 
     def result(self) -> Any:
-        parts, self._parts = self._parts, []
-        everything = np.concatenate([p[0] for p in parts])
-        values = np.concatenate([p[1] for p in parts])
-        indices, places, counts = np.unique(everything, return_inverse=True, return_counts=True)
-        total = np.zeros((len(indices), *values.shape[1:]), values.dtype)
-        np.add.at(total, places.reshape(-1), values)
+        total, self._sums = self._sums, None
+        assert total is not None
         if self.reduction == "MEAN":
-            divisors = counts.reshape(-1, *[1] * (values.ndim - 1)).astype(values.dtype)
-            total = (total / divisors).astype(values.dtype)
-        sizes = self.shape.sizes or (None, *values.shape[1:])
+            divisors = self._counts.reshape(-1, *[1] * (total.ndim - 1)).astype(total.dtype)
+            total = (total / divisors).astype(total.dtype)
+        sizes = self.shape.sizes or (None, *total.shape[1:])
         whole = np.array([-1 if n is None else n for n in sizes], np.int64)
-        return indices.astype(np.int64), total, whole
+        return self._rows.astype(np.int64), total, whole
+
+
+def _places(old: np.ndarray, new: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the places of two lists of row numbers in their merger: a number that is in both at
+    the same time has one place.
+    """
+    if _increasing(old) and _increasing(new):
+        rows = np.union1d(old, new)
+        return np.searchsorted(rows, old), np.searchsorted(rows, new)
+    first, second = old.tolist(), new.tolist()
+    places: tuple[list[int], list[int]] = [], []
+    at = i = j = 0
+    while i < len(first) or j < len(second):
+        of_first = j == len(second) or (i < len(first) and first[i] <= second[j])
+        of_second = i == len(first) or (j < len(second) and second[j] <= first[i])
+        if of_first:
+            places[0].append(at)
+            i += 1
+        if of_second:
+            places[1].append(at)
+            j += 1
+        at += 1
+    return np.array(places[0], np.int64), np.array(places[1], np.int64)
+
+
+def _increasing(numbers: np.ndarray) -> bool:
+    return bool(np.all(numbers[1:] > numbers[:-1]))

@@ -4,13 +4,3 @@
 makes batches of arrays. `estimator` is the object itself, `training` and `exporters` run it
 repeatedly; `tpu` is for programs written for TPUs.
 """
-
-from headrace._src.estimator import (
-    canned,
-    columns,
-    early_stopping,
-    estimator,
-    inputs,
-    tpu,
-    training,
-)

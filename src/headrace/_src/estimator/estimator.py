@@ -44,6 +44,7 @@ from headrace._src.ops.random.random_functions import set_random_seed
 from headrace._src.train.saving.checkpoint_reader import list_variables, load_variable
 from headrace._src.train.saving.checkpoint_state import latest_checkpoint
 from headrace._src.train.saving.saver import Saver
+from headrace._src.train.sessions.device_setter import replica_device_setter
 from headrace._src.train.sessions.global_step import (
     create_global_step,
     get_global_step,
@@ -206,7 +207,7 @@ class Estimator:
                 raise TypeError(
                     f"saving_listeners must be a list of CheckpointSaverListener, given: {listener}"
                 )
-        with Graph().as_default() as graph, graph.device(self._config.device_fn):
+        with Graph().as_default() as graph, graph.device(_device_fn(self._config)):
             set_random_seed(self._config.tf_random_seed)
             self._create_and_assert_global_step(graph)
             read_global_step("Estimator.train")
@@ -251,6 +252,8 @@ class Estimator:
         chief_hooks = self._saving_hooks(spec, hooks, listeners)
         loss = None
         with MonitoredTrainingSession(
+            master=config.master,
+            is_chief=config.is_chief,
             checkpoint_dir=self.model_dir,
             scaffold=spec.scaffold,
             hooks=hooks,
@@ -331,6 +334,7 @@ class Estimator:
                 values,
                 [*inputs.hooks, *all_hooks, *spec.evaluation_hooks],
                 self._config.session_config,
+                self._config.evaluation_master,
             )
         step = int(results[GraphKeys.GLOBAL_STEP])
         write_results(self.eval_dir(name), results, step, path)
@@ -381,6 +385,7 @@ class Estimator:
             predictions = _picked(spec.predictions, predict_keys)
             creator = ChiefSessionCreator(
                 spec.scaffold,
+                master=self._config.master,
                 config=self._config.session_config,
                 checkpoint_filename_with_path=path,
             )
@@ -499,6 +504,17 @@ def _settled_config(config: RunConfig | None, model_dir: Any) -> RunConfig:
         log.warning("Using temporary folder as model directory: %s", model_dir)
         return config.replace(model_dir=model_dir)
     return config
+
+
+def _device_fn(config: RunConfig) -> Any:
+    """Return the function that places a training graph: variables on parameter servers, if the
+    cluster has some, and the rest on the task that trains.
+    """
+    if config.device_fn is not None:
+        return config.device_fn
+    return replica_device_setter(
+        worker_device=f"/job:{config.task_type}/task:{config.task_id}", cluster=config.cluster_spec
+    )
 
 
 def _checked_hooks(hooks: Hooks) -> list[SessionRunHook]:

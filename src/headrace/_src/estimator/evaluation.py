@@ -78,6 +78,7 @@ def evaluate_once(
     values: Mapping[str, Any],
     hooks: Sequence[SessionRunHook],
     config: Any,
+    master: str,
 ) -> dict[str, Any]:
     """Run `update_op` until the input ends or a hook stops; then return `values`."""
     updates = [update_op, b.assign_add(eval_step(), 1, use_locking=True)]
@@ -88,7 +89,7 @@ def evaluate_once(
             hook.done = done
     log.info("Starting evaluation at %s", time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
     creator = ChiefSessionCreator(
-        scaffold, config=config, checkpoint_filename_with_path=checkpoint_path
+        scaffold, master, config, checkpoint_filename_with_path=checkpoint_path
     )
     final = FinalOpsHook(values)
     with MonitoredSession(creator, [*hooks, final]) as session:

@@ -1,16 +1,20 @@
-"""RunConfig: the configuration of an estimator: its directory, how often it saves and logs."""
+"""RunConfig: the configuration of an estimator: its directory, how often it saves and logs, and
+the task of a cluster that it runs in.
+"""
 
 from __future__ import annotations
 
 import inspect
 import os
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from headrace._src.core import log, proto
 from headrace._src.core.config import tf_config
 from headrace._src.core.errors import UnimplementedError
 from headrace._src.core.export import export
+from headrace._src.distributed.cluster_spec import ClusterSpec
+from headrace._src.estimator.cluster_task import ClusterTask, task_in
 
 __all__ = ["RunConfig"]
 
@@ -68,11 +72,16 @@ class RunConfig:
     log_step_count_steps           how often loss and speed are logged
     device_fn                      a function from an operation to its device
     session_creation_timeout_secs  how long a worker waits for its session
-    experimental_max_worker_delay_secs  the delay of a cluster's workers; unused in one process
+    experimental_max_worker_delay_secs  the most seconds by which a worker starts later than the
+                                   chief (60)
+    protocol                       "grpc" or None
 
-    A cluster (in the environment's TF_CONFIG) and distribution strategies are refused: an
-    estimator runs in one process.
+    The environment variable TF_CONFIG says which task of which cluster this process is; in a
+    cluster, sessions wait for their own task and the parameter servers only, unless
+    `session_config` says otherwise. Distribution strategies are refused.
     """
+
+    _task: ClassVar[ClusterTask]  # of each config
 
     model_dir: Any = None
     tf_random_seed: int | None = None
@@ -99,8 +108,14 @@ class RunConfig:
         if steps is not None and secs is not None:
             raise ValueError(_BOTH)
         environment = tf_config()
-        _check_environment(environment)
+        if environment:
+            log.info("TF_CONFIG environment variable: %s", environment)
+        task = task_in(environment)
         settled = {
+            "_task": task,
+            "session_config": task.session_config()
+            if self.session_config is None
+            else self.session_config,
             "model_dir": _model_dir(self.model_dir, environment),
             "save_checkpoints_steps": steps,
             "save_checkpoints_secs": secs,
@@ -109,48 +124,54 @@ class RunConfig:
             object.__setattr__(self, name, value)
         _check_fields(self)
 
-    # -- Facts of a single process ---------------------------------------------------------------
+    # -- The task of this process, from TF_CONFIG ------------------------------------------------
 
     @property
-    def cluster_spec(self) -> dict[str, Any]:
-        """The cluster of other processes, which is empty."""
-        return {}
+    def cluster_spec(self) -> ClusterSpec:
+        """The cluster that trains; empty without one, and for an evaluator."""
+        return self._task.cluster_spec
 
     @property
     def is_chief(self) -> bool:
-        return True
+        return self._task.is_chief
 
     @property
     def master(self) -> str:
-        return ""
+        """The target of training sessions."""
+        return self._task.master
 
     @property
     def evaluation_master(self) -> str:
-        return ""
+        """The target of evaluations."""
+        return self._task.evaluation_master
 
     @property
     def num_ps_replicas(self) -> int:
-        return 0
+        return self._task.num_ps_replicas
 
     @property
     def num_worker_replicas(self) -> int:
-        return 1
+        """The number of workers, including the chief."""
+        return self._task.num_worker_replicas
 
     @property
     def task_type(self) -> str:
-        return "worker"
+        return self._task.task_type
 
     @property
     def task_id(self) -> int:
-        return 0
+        return self._task.task_id
 
     @property
-    def global_id_in_cluster(self) -> int:
-        return 0
+    def global_id_in_cluster(self) -> int | None:
+        """The number of this task among all of the cluster: the chief, workers, then parameter
+        servers; None for an evaluator.
+        """
+        return self._task.global_id
 
     @property
-    def service(self) -> None:
-        return None
+    def service(self) -> dict[str, Any] | None:
+        return self._task.service
 
     # -- Copies --------------------------------------------------------------------------------
 
@@ -168,7 +189,9 @@ class RunConfig:
         for one, other in (("steps", "secs"), ("secs", "steps")):
             if changes.get(f"save_checkpoints_{one}") is not None:
                 changes.setdefault(f"save_checkpoints_{other}", None)
-        return replace(self, **changes)
+        made = replace(self, **changes)
+        object.__setattr__(made, "_task", self._task)
+        return made
 
 
 def _check_fields(config: RunConfig) -> None:
@@ -181,28 +204,9 @@ def _check_fields(config: RunConfig) -> None:
             raise UnimplementedError(
                 None,
                 None,
-                f"RunConfig({name}=...): an estimator of Headrace runs in one process, without a "
-                "distribution strategy",
-                hint="Leave it out: the model then trains on all cores of this machine.",
+                f"RunConfig({name}=...): Headrace has no distribution strategies",
+                hint="Leave it out. A cluster in TF_CONFIG trains with parameter servers.",
             )
-
-
-def _check_environment(environment: dict[str, Any]) -> None:
-    if not environment:
-        return
-    log.info("TF_CONFIG environment variable: %s", environment)
-    if environment.get("cluster"):
-        raise UnimplementedError(
-            None,
-            None,
-            "TF_CONFIG describes a cluster, and an estimator of Headrace runs in one process",
-            hint="Unset TF_CONFIG, or leave its 'cluster' out.",
-        )
-    task = environment.get("task", {})
-    if task.get("type", "worker") != "worker":
-        raise ValueError('If "cluster" is not set in TF_CONFIG, task type must be WORKER.')
-    if int(task.get("index", 0)) != 0:
-        raise ValueError('If "cluster" is not set in TF_CONFIG, task index must be 0.')
 
 
 def _model_dir(given: Any, environment: dict[str, Any]) -> str | None:

@@ -61,6 +61,9 @@ def _examples(receiver_tensors: Mapping[str, Any], what: str) -> Tensor:
 class ClassificationOutput(ExportOutput):
     """Classes of examples, or their scores, or both."""
 
+    scores: Any
+    classes: Any
+
     def __init__(self, scores: Any = None, classes: Any = None) -> None:
         if scores is not None and not _is_kind(scores, "is_floating"):
             raise ValueError(f"Classification scores must be a float32 Tensor; got {scores}")
@@ -80,6 +83,8 @@ class ClassificationOutput(ExportOutput):
 class RegressionOutput(ExportOutput):
     """A number for each example."""
 
+    value: Any
+
     def __init__(self, value: Any) -> None:
         if not _is_kind(value, "is_floating"):
             raise ValueError(f"Regression output value must be a float32 Tensor; got {value}")
@@ -93,6 +98,8 @@ class RegressionOutput(ExportOutput):
 @export("estimator.export.PredictOutput")
 class PredictOutput(ExportOutput):
     """Any tensors, by name."""
+
+    outputs: dict[str, Any]
 
     def __init__(self, outputs: Any) -> None:
         if not isinstance(outputs, dict):

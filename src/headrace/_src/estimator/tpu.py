@@ -53,6 +53,8 @@ class TPUConfig:
     tpu_job_name: str | None = None
     initial_infeed_sleep_secs: int | None = None
     input_partition_dims: Any = None
+    eval_training_input_configuration: Any = 2
+    experimental_host_call_every_n_steps: int = 1
 
 
 @export("contrib.tpu.RunConfig")

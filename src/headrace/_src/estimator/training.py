@@ -1,24 +1,36 @@
-"""train_and_evaluate: train, and evaluate and maybe export the model after checkpoints."""
+"""train_and_evaluate: train, and evaluate and maybe export the model after checkpoints.
+
+In one process, evaluations take turns with training. In a cluster, each process calls the same
+function and does what its task is for: the chief and the workers train, parameter servers serve,
+and an evaluator evaluates checkpoints of the chief.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from headrace._src.core import log
 from headrace._src.core.export import export
+from headrace._src.estimator.cluster_task import CHIEF, EVALUATOR, MASTER, PS, WORKER
 from headrace._src.estimator.estimator import Estimator
 from headrace._src.estimator.exporters import Exporter
 from headrace._src.estimator.mode_keys import ModeKeys
 from headrace._src.estimator.run_config import RunConfig
 from headrace._src.estimator.user_calls import argument_names
 from headrace._src.graph.keys import GraphKeys
+from headrace._src.server.server import Server
 from headrace._src.train.sessions.hooks.saving import CheckpointSaverListener
 from headrace._src.train.sessions.hooks.timers import SecondOrStepTimer
 from headrace._src.train.sessions.session_run_hook import SessionRunHook
 
 __all__ = ["EvalSpec", "TrainSpec", "add_metrics", "train_and_evaluate"]
+
+_LONGEST_DELAY, _DELAY_PER_WORKER = 60, 5  # seconds by which workers begin after the chief
+_GLANCE_SECS = 0.1  # the least time between two looks for a checkpoint
+_WARNING_SECS = 600  # between two warnings that there is none
 
 
 def _check_input_fn(input_fn: Any) -> None:
@@ -74,7 +86,7 @@ class EvalSpec(_EvalFields):
 
     steps: the number of batches; None: until the input ends. exporters: called after the
     evaluation. throttle_secs: the least time between evaluations. start_delay_secs: the initial
-    delay of an evaluator in a separate process; unused here, where evaluations follow checkpoints.
+    delay of an evaluator in a process of its own.
     """
 
     __slots__ = ()
@@ -172,6 +184,10 @@ class _Evaluator(CheckpointSaverListener):
         path = self._estimator.latest_checkpoint()
         if path is None:
             raise RuntimeError("There was no new checkpoint after the training.")
+        self.evaluate(path)
+
+    def evaluate(self, path: str) -> None:
+        """Evaluate a checkpoint, and export."""
         spec = self._spec
         self.metrics = self._estimator.evaluate(
             spec.input_fn, spec.steps, list(spec.hooks), path, spec.name
@@ -193,11 +209,12 @@ class _Evaluator(CheckpointSaverListener):
 @export("estimator.train_and_evaluate")
 def train_and_evaluate(
     estimator: Estimator, train_spec: TrainSpec, eval_spec: EvalSpec
-) -> tuple[dict[str, Any] | None, list[Any] | None]:
-    """Train, and evaluate after checkpoints and at the end.
+) -> tuple[dict[str, Any] | None, list[Any] | None] | None:
+    """Train, and evaluate after checkpoints and at the end. In a cluster (see RunConfig), do the
+    part of this process's task.
 
     Returns the metrics of the last evaluation and the exporters' results; both are None if there
-    was nothing to train.
+    was nothing to train. In a cluster, returns None.
     """
     for name, given, kind in (
         ("estimator", estimator, Estimator),
@@ -208,11 +225,15 @@ def train_and_evaluate(
             raise TypeError(
                 f"`{name}` must have type `tf.estimator.{kind.__name__}`. Got: {type(given)}"
             )
+    config = estimator.config
+    if config.cluster_spec or config.task_type == EVALUATOR:
+        return _run_task(estimator, train_spec, eval_spec)
+    log.info("Running training and evaluation locally (non-distributed).")
     log.info(
         "Start train and evaluate loop. The evaluate will happen after every checkpoint. "
         "Checkpoint frequency is determined based on RunConfig arguments: save_checkpoints_steps "
         "%s or save_checkpoints_secs %s.",
-        *(estimator.config.save_checkpoints_steps, estimator.config.save_checkpoints_secs),
+        *(config.save_checkpoints_steps, config.save_checkpoints_secs),
     )
     evaluator = _Evaluator(estimator, eval_spec, train_spec.max_steps)
     estimator.train(
@@ -222,6 +243,106 @@ def train_and_evaluate(
         saving_listeners=[evaluator],
     )
     return evaluator.metrics, evaluator.exports
+
+
+# -- In a cluster ----------------------------------------------------------------------------------
+
+
+def _run_task(estimator: Estimator, train_spec: TrainSpec, eval_spec: EvalSpec) -> None:
+    """Do the part of this process's task."""
+    config = estimator.config
+    if config.task_type == EVALUATOR:
+        if config.task_id > 0:
+            raise ValueError(
+                "For distributed training, there can only be one `evaluator` task (with task id "
+                f"0).  Given task id {config.task_id}"
+            )
+        _evaluate_checkpoints(estimator, train_spec, eval_spec)
+    elif config.task_type == PS:
+        server = _start_server(config)
+        assert server is not None
+        server.join()
+    elif config.task_type in (CHIEF, WORKER):
+        _train_in_cluster(estimator, train_spec)
+    elif config.task_type == MASTER:  # it evaluates between checkpoints, as a single process does
+        evaluator = _Evaluator(estimator, eval_spec, train_spec.max_steps)
+        _train_in_cluster(estimator, train_spec, [evaluator])
+    else:
+        raise ValueError(
+            f"Task type {config.task_type} is not supported. Supported task types are "
+            f"{[CHIEF, EVALUATOR, MASTER, PS, WORKER]}"
+        )
+
+
+def _start_server(config: RunConfig) -> Server | None:
+    """Start the server of this process's task; none is needed if it is the only one."""
+    if not config.master:
+        if config.task_type in (CHIEF, MASTER, WORKER) and len(config.cluster_spec.addresses()) < 2:
+            log.info("Skip starting Tensorflow server as there is only one node in the cluster.")
+            return None
+        raise RuntimeError(
+            "Could not start server; be sure to specify master in RunConfig or set the TF_CONFIG "
+            "environment variable."
+        )
+    log.info("Start Tensorflow server.")
+    return Server(config.cluster_spec, config.task_type, config.task_id, config.protocol)
+
+
+def _train_in_cluster(
+    estimator: Estimator, spec: TrainSpec, listeners: Sequence[CheckpointSaverListener] = ()
+) -> None:
+    """Train as the chief or a worker. Workers begin one after the other, later than the chief."""
+    config = estimator.config
+    _server = _start_server(config)
+    if config.task_type == WORKER:
+        longest = config.experimental_max_worker_delay_secs
+        longest = _LONGEST_DELAY if longest is None else longest
+        delay = min(longest, (config.task_id + 1) * _DELAY_PER_WORKER)
+        if delay > 0:
+            log.info("Waiting %d secs before starting training.", delay)
+            time.sleep(delay)
+    estimator.train(
+        spec.input_fn,
+        hooks=list(spec.hooks),
+        max_steps=spec.max_steps,
+        saving_listeners=list(listeners),
+    )
+
+
+def _evaluate_checkpoints(estimator: Estimator, train_spec: TrainSpec, spec: EvalSpec) -> None:
+    """Evaluate and export new checkpoints until one has the last step of the training."""
+    if spec.start_delay_secs:
+        log.info("Waiting %f secs before starting eval.", spec.start_delay_secs)
+        time.sleep(spec.start_delay_secs)
+    evaluator = _Evaluator(estimator, spec, train_spec.max_steps)
+    evaluated, warned = None, -_WARNING_SECS
+    while True:
+        began = time.monotonic()
+        path = estimator.latest_checkpoint()
+        if path is not None and path != evaluated:
+            evaluator.evaluate(path)
+            evaluated = path
+            assert evaluator.metrics is not None
+            step = int(evaluator.metrics[GraphKeys.GLOBAL_STEP])
+            if train_spec.max_steps and step >= train_spec.max_steps:
+                log.info(
+                    "Exiting evaluation, global_step=%s >= train max_steps=%s",
+                    *(step, train_spec.max_steps),
+                )
+                return
+        elif began - warned >= _WARNING_SECS:
+            warned = began
+            log.warning(
+                "No new checkpoint ready for evaluation. Skip the current evaluation pass as "
+                "evaluation results are expected to be same for the same checkpoint."
+                if evaluated
+                else "Estimator is not trained yet. Will start an evaluation when a checkpoint is "
+                "ready."
+            )
+        # A throttle of 0 would keep the disk busy with nothing but questions.
+        rest = max(spec.throttle_secs, _GLANCE_SECS) - (time.monotonic() - began)
+        if rest > 0:
+            time.sleep(rest)
 
 
 @export("estimator.add_metrics")

@@ -32,7 +32,7 @@ from headrace._src.core.errors import InvalidArgumentError
 from headrace._src.devices.device import LinkCost
 from headrace._src.place.cost_graph import ClusterModel, DeviceModel
 
-__all__ = ["cluster_of", "read_cluster"]
+__all__ = ["cluster_of", "one_machine", "read_cluster"]
 
 _UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _UNITS |= {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
@@ -51,6 +51,11 @@ def read_cluster(path: str | Path) -> ClusterModel:
         return cluster_of(content)
     except ValueError as error:
         raise InvalidArgumentError(None, None, f"{path}: {error}") from None
+
+
+def one_machine() -> ClusterModel:
+    """Return a cluster of one machine, like the one that the costs are for."""
+    return cluster_of({"machines": [{"name": "worker"}]})
 
 
 def cluster_of(content: Any) -> ClusterModel:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from headrace._src.core.errors import InvalidArgumentError
@@ -91,6 +91,14 @@ class CostGraph:
         for item in reversed(items):
             names[item.group] = item.name
         return CostGraph(tuple(items), tuple(outputs), tuple(names))
+
+    def faster(self, times: float) -> CostGraph:
+        """Return the graph for devices that are so many times as fast."""
+        items = (
+            replace(item, seconds={kind: s / times for kind, s in item.seconds.items()})
+            for item in self.items
+        )
+        return replace(self, items=tuple(items))
 
     @property
     def seconds(self) -> dict[str, float]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,8 @@ import click
 
 if TYPE_CHECKING:
     from headrace._src.cli.place.placed_step import StepCosts
+    from headrace._src.cli.place.report import Report
+    from headrace._src.cli.place.scaling_report import ScalingReport
     from headrace._src.place.cost_graph import ClusterModel
     from headrace._src.place.estimate import Roofs
     from headrace._src.place.measured import MeasuredCosts
@@ -26,7 +29,31 @@ _OUT = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
-@click.option("--cluster", "cluster_file", required=True, type=_FILE, help="The cluster's file.")
+@click.option("--cluster", "cluster_file", type=_FILE, help="The cluster's file.")
+@click.option(
+    "--workers",
+    type=click.IntRange(min=1, max=100_000),
+    help="Replicate the step instead: what it would take with up to so many workers.",
+)
+@click.option(
+    "--ps",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="With --workers: how many parameter servers there are.",
+)
+@click.option(
+    "--backups",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="With --workers: how many gradients a synchronous update does not wait for.",
+)
+@click.option(
+    "--slow",
+    metavar="SHARE,TIMES",
+    help="With --workers: the share of steps that take so many times as long, such as 0.05,3.",
+)
 @click.option("--fetch", "fetches", multiple=True, metavar="NAME", help="What the step fetches.")
 @click.option("--batch", type=click.IntRange(min=1), default=32, help="Taken for unknown sizes.")
 @click.option("--steps", type=click.IntRange(min=1), help="Stop a script after this many runs.")
@@ -49,7 +76,11 @@ _OUT = click.Path(dir_okay=False, path_type=Path)
 def command(
     model: Path,
     arguments: tuple[str, ...],
-    cluster_file: Path,
+    cluster_file: Path | None,
+    workers: int | None,
+    ps: int,
+    backups: int,
+    slow: str | None,
     fetches: tuple[str, ...],
     batch: int,
     steps: int | None,
@@ -57,7 +88,8 @@ def command(
     calibrate: bool,
     **files: Path | None,
 ) -> None:
-    """Place a step of MODEL on a cluster by cost, and say what it would take.
+    """Place a step of MODEL on a cluster by cost, and say what it would take; or, with --workers,
+    say what it would take if many workers trained the model together.
 
     MODEL is a script, which is run as `headrace explain` runs it, with ARGUMENTS, or a graph (a
     GraphDef, .pb or .pbtxt), of which --fetch names the outputs. Of a script's steps, the one that
@@ -65,12 +97,16 @@ def command(
     """
     from headrace._src.cli.place.placed_step import graph_step, script_step
     from headrace._src.core.errors import OpError
-    from headrace._src.place.cluster_file import read_cluster
+    from headrace._src.place.cluster_file import one_machine, read_cluster
     from headrace._src.place.measured import MeasuredCosts
 
     before = set(threading.enumerate())
     try:
-        cluster = read_cluster(cluster_file)
+        if cluster_file is None and workers is None:
+            raise click.UsageError("a cluster is needed: --cluster FILE, or --workers N")
+        if workers is not None and (files["html"] or files["save_costs"]):
+            raise click.UsageError("--html and --save-costs are for a placement, not --workers")
+        cluster = one_machine() if cluster_file is None else read_cluster(cluster_file)
         measured = MeasuredCosts.load(files["costs"]) if files["costs"] else None
         speed = _roofs(roofs, calibrate)
         if model.suffix in (".pb", ".pbtxt"):
@@ -79,7 +115,13 @@ def command(
             if len(fetches) > 1:
                 raise click.UsageError("of a script's steps, one --fetch chooses one")
             found = script_step(model, arguments, (*fetches, None)[0], steps, speed, cluster)
-        _show(found, cluster, measured, files)
+        if workers is None:
+            from headrace._src.cli.place.report import Report
+
+            report: Report | ScalingReport = Report.of(found, cluster, measured)
+        else:
+            report = _scaled(found, cluster, measured, workers, ps, backups, slow)
+        _show(report, files)
     except (OpError, OSError, ValueError) as error:
         raise click.ClickException(getattr(error, "message", "") or str(error)) from error
     if found.ending is not None:
@@ -121,26 +163,50 @@ def _roofs(text: str | None, calibrate: bool) -> Roofs | None:
     return found
 
 
-def _show(
+def _scaled(
     found: StepCosts,
     cluster: ClusterModel,
     measured: MeasuredCosts | None,
-    files: dict[str, Path | None],
-) -> None:
-    """Place the step and print, draw and write what was asked for."""
+    workers: int,
+    ps: int,
+    backups: int,
+    slow: str | None,
+) -> ScalingReport:
+    """Predict the step with many workers, on hosts like the first one of the cluster."""
+    from headrace._src.cli.place.scaling_report import ScalingReport
+    from headrace._src.place.replicas import TEN_GIGABIT
+
+    if backups >= workers:
+        raise click.UsageError(f"--backups {backups}: there are {workers} workers")
+    try:
+        share, times = (float(part) for part in slow.split(",")) if slow else (0.0, 1.0)
+    except ValueError:
+        raise click.BadParameter(f"{slow!r}: SHARE,TIMES", param_hint="--slow") from None
+    if not (0 <= share <= 1 and times >= 0):
+        raise click.BadParameter(f"{slow!r}: a share is 0 to 1", param_hint="--slow")
+    if measured is not None:
+        found = replace(found, graph=measured.applied(found.graph), origin="measured")
+    network = cluster.network or TEN_GIGABIT
+    graph = found.graph.faster(cluster.devices[0].speed)
+    found = replace(found, graph=graph)
+    return ScalingReport.of(found, workers, ps, network, backups, share, times)
+
+
+def _show(report: Report | ScalingReport, files: dict[str, Path | None]) -> None:
+    """Print, draw and write what was asked for."""
     from rich.console import Console
     from rich.measure import Measurement
 
     from headrace._src.cli.place.report import Report
 
-    report = Report.of(found, cluster, measured)
-    console = Console(soft_wrap=True)
+    console = Console(soft_wrap=True, width=1_000)
     for part in report.parts():
         # Tables may be wider than the terminal: names are never truncated.
-        width = Measurement.get(console, console.options.update(width=10_000), part).maximum
+        width = Measurement.get(console, console.options, part).maximum
         console.print(part, width=max(1, width), markup=False, highlight=False)
     written: dict[str, Any] = {}
     if files["save_costs"] is not None:
+        assert isinstance(report, Report)
         report.costs().save(files["save_costs"])
         written["the costs"] = files["save_costs"]
     if files["as_json"] is not None:
@@ -149,6 +215,8 @@ def _show(
         written["the prediction"] = files["as_json"]
     if files["html"] is not None:
         from headrace._src.cli.place.timeline_page import page, svg
+
+        assert isinstance(report, Report)
 
         drawn = svg(report) if files["html"].suffix == ".svg" else page(report)
         files["html"].write_text(drawn, encoding="utf-8")

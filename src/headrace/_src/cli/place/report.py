@@ -20,7 +20,7 @@ from headrace._src.place.improve import improve
 from headrace._src.place.measured import Measured, MeasuredCosts
 from headrace._src.place.simulate import SimulatedStep, makespan, simulate
 
-__all__ = ["Report", "bytes_text", "seconds_text", "short_name"]
+__all__ = ["Report", "bytes_text", "seconds_text", "short_name", "table_of"]
 
 _BUSY = 0.85  # the share of a step from which a resource is said to limit it
 
@@ -137,7 +137,7 @@ class Report:
         return min(1.0, seconds / self.timeline.makespan) if self.timeline.makespan else 1.0
 
     def _device_table(self) -> Table:
-        table = _table("device", "operations", "work", "share", "idle", "memory", "of")
+        table = table_of("device", "operations", "work", "share", "idle", "memory", "of")
         timeline = self.timeline
         whole = sum(timeline.busy.values()) or 1.0
         count = dict.fromkeys(timeline.busy, 0)
@@ -158,7 +158,7 @@ class Report:
         return table
 
     def _lane_table(self) -> Table:
-        table = _table("link", "transfers", "bytes", "busy", "share")
+        table = table_of("link", "transfers", "bytes", "busy", "share")
         for lane, seconds in sorted(self.timeline.lanes.items(), key=lambda e: -e[1]):
             sent = [s for s in self.timeline.sent if lane in s.lanes]
             if sent:
@@ -229,7 +229,8 @@ def _changes(cluster: ClusterModel) -> dict[str, ClusterModel]:
     }
 
 
-def _table(first: str, *titles: str) -> Table:
+def table_of(first: str, *titles: str) -> Table:
+    """Return an empty table: names in the first column, numbers in the others."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column(first, no_wrap=True)
     for title in titles:

@@ -3,5 +3,3 @@
 `dnn` and `linear` compute logits from columns, `heads` and `contrib_heads` compute predictions,
 losses and metrics from logits, `models` combines both, and `estimators` has the public classes.
 """
-
-from headrace._src.estimator.canned import estimators

@@ -3,14 +3,3 @@
 `base` has the base classes; `numeric`, `categorical`, `crossed`, `embedded` and `sequence` have the
 kinds; `input_layer` and `linear_model` combine columns; `parse_spec` tells how to parse them.
 """
-
-from headrace._src.estimator.columns import (
-    categorical,
-    crossed,
-    embedded,
-    input_layer,
-    linear_model,
-    numeric,
-    parse_spec,
-    sequence,
-)

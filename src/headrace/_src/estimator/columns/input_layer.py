@@ -148,7 +148,7 @@ class _FeaturesLayer:
                 self._tables = self._build()
             return self.call(Inputs(features, self._tables.__getitem__), *args, **kwargs)
 
-    def call(self, inputs: Inputs) -> Any:
+    def call(self, features: Inputs) -> Any:
         raise NotImplementedError
 
     def _build(self) -> dict[FeatureColumn, Any]:
@@ -185,11 +185,13 @@ class DenseFeatures(_FeaturesLayer):
     _kind = DenseColumn
     _called = "DenseColumn"
 
-    def call(self, inputs: Inputs, cols_to_output_tensors: dict[Any, Any] | None = None) -> Tensor:
+    def call(
+        self, features: Inputs, cols_to_output_tensors: dict[Any, Any] | None = None
+    ) -> Tensor:
         outputs = []
         for column in self._columns:
             with name_scope(column.name):
-                tensor = column.dense(inputs)  # type: ignore[attr-defined]
+                tensor = column.dense(features)  # type: ignore[attr-defined]
                 size = column.variable_shape.num_elements()  # type: ignore[attr-defined]
                 outputs.append(b.reshape(tensor, (b.shape(tensor)[0], size)))
                 if cols_to_output_tensors is not None:
@@ -206,11 +208,11 @@ class SequenceFeatures(_FeaturesLayer):
     _kind = SequenceColumn
     _called = "SequenceDenseColumn"
 
-    def call(self, inputs: Inputs) -> tuple[Tensor, Tensor]:
+    def call(self, features: Inputs) -> tuple[Tensor, Tensor]:
         outputs, lengths = [], []
         for column in self._columns:
             with name_scope(column.name):
-                tensor, length = column.sequence(inputs)  # type: ignore[attr-defined]
+                tensor, length = column.sequence(features)  # type: ignore[attr-defined]
                 size = column.variable_shape.num_elements()  # type: ignore[attr-defined]
                 shape = b.shape(tensor)
                 outputs.append(b.reshape(tensor, (shape[0], shape[1], size)))
