@@ -66,14 +66,14 @@ class Cluster:
     """A parameter server and workers, in processes, and a session with a step.
 
     case: `kind`, `workers`, `megabytes` of the parameters, `filled` whether they are written at
-    once (else they are zeros).
+    once (else they are zeros), `ps` the number of parameter servers if it is not 1.
     """
 
     def __init__(self, tf, name, case):
         self._tf, self._name, self._case = tf, name, case
-        ports = free_ports(1 + case["workers"])
-        addresses = [f"127.0.0.1:{port}" for port in ports]
-        self._spec = {"ps": addresses[:1], "worker": addresses[1:]}
+        servers = case.get("ps", 1)
+        addresses = [f"127.0.0.1:{port}" for port in free_ports(servers + case["workers"])]
+        self._spec = {"ps": addresses[:servers], "worker": addresses[servers:]}
         tasks = [(job, i) for job, found in self._spec.items() for i in range(len(found))]
         self._tasks = {task: self._start(*task) for task in tasks}
         for process in self._tasks.values():
@@ -98,7 +98,8 @@ class Cluster:
         config.graph_options.rewrite_options.disable_meta_optimizer = True
         config.graph_options.optimizer_options.opt_level = -1
         target = "grpc://" + self._spec["worker"][0]
-        given = config if self._name == "tensorflow" else None
+        null = self._case["kind"] != "words"
+        given = config if self._name == "tensorflow" and null else None
         self._session = tf.Session(target, graph=self._graph, config=given)
         self._call = self._session.make_callable(self._step)
 
@@ -150,6 +151,8 @@ def step_of(tf, case):
     next to nothing, and sends an update.
     """
     workers = [f"/job:worker/task:{i}" for i in range(case["workers"])]
+    if case["kind"] == "words":
+        return words_step(tf, workers[0], case)
     size = case["megabytes"] * 2**20 // 4
     if case["kind"] == "sparse":
         return sparse_step(tf, workers, size // WIDTH, case["filled"])
@@ -180,6 +183,36 @@ def sparse_step(tf, workers, rows, filled):
         with tf.device(PS):
             updates.append(table.scatter_sub(tf.IndexedSlices(change, places)))
     return tf.group(*[getattr(update, "op", update) for update in updates])
+
+
+def words_step(tf, worker, case):
+    """Return the training step of a model of words: embeddings and the weights of a sampled softmax
+    are sharded over the parameter servers.
+    """
+    words, width, rows = case["words"], case["width"], case["rows"]
+    setter = tf.train.replica_device_setter(ps_tasks=case["ps"], worker_device=worker)
+    sharded = tf.fixed_size_partitioner(case["ps"])
+    first = tf.random_uniform_initializer(-0.1, 0.1, seed=1)
+    with (
+        tf.device(setter),
+        tf.variable_scope("lm", partitioner=sharded, initializer=first, use_resource=True),
+    ):
+        embeddings = tf.get_variable("embeddings", [words, width])
+        weights = tf.get_variable("weights", [words, width])
+        biases = tf.get_variable("biases", [words], initializer=tf.zeros_initializer())
+        given = tf.random.uniform([rows], 0, words, tf.int64)
+        following = tf.random.uniform([rows, 1], 0, words, tf.int64)
+        x = tf.nn.embedding_lookup(embeddings, given, partition_strategy="div")
+        losses = tf.nn.sampled_softmax_loss(
+            list(weights),
+            list(biases),
+            following,
+            x,
+            case["sampled"],
+            words,
+            partition_strategy="div",
+        )
+        return tf.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_mean(losses))
 
 
 def free_ports(count):

@@ -12,15 +12,34 @@ if TYPE_CHECKING:
         LocalCluster as LocalCluster,
         local as local,
     )
+    from headrace._src.server.ray_cluster import (
+        RayCluster as RayCluster,
+        ray as ray,
+    )
+    from headrace._src.train.replicas.backups import (
+        SyncPrediction as SyncPrediction,
+        choose_backups as choose_backups,
+        predict_sync as predict_sync,
+    )
 
 __all__ = [
     "LocalCluster",
+    "RayCluster",
+    "SyncPrediction",
+    "choose_backups",
     "local",
+    "predict_sync",
+    "ray",
 ]
 
 _HOMES = {
     "LocalCluster": "headrace._src.server.local_cluster:LocalCluster",
+    "RayCluster": "headrace._src.server.ray_cluster:RayCluster",
+    "SyncPrediction": "headrace._src.train.replicas.backups:SyncPrediction",
+    "choose_backups": "headrace._src.train.replicas.backups:choose_backups",
     "local": "headrace._src.server.local_cluster:local",
+    "predict_sync": "headrace._src.train.replicas.backups:predict_sync",
+    "ray": "headrace._src.server.ray_cluster:ray",
 }
 
 if not TYPE_CHECKING:

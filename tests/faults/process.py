@@ -19,11 +19,11 @@ def start(code: str, **environment: str) -> subprocess.Popen:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=_heed_interrupts,
+        preexec_fn=heed_interrupts,
     )
 
 
-def _heed_interrupts() -> None:
+def heed_interrupts() -> None:
     """A process that a shell starts in the background ignores Ctrl-C, and so do its children."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
@@ -36,7 +36,7 @@ def finish(process: subprocess.Popen) -> str:
         process.kill()
         output, complaints = process.communicate()
         raise AssertionError(f"it hangs, after {output!r} and {complaints}") from None
-    assert process.returncode == 0, f"status {process.returncode}: {complaints}"
+    assert process.returncode == 0, f"status {process.returncode}, {output!r}: {complaints}"
     return output.strip()
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 from hypothesis import given, settings, strategies as st
 import headrace as tf
-from tests.property.test_partitioned import random_step, results
+from tests.property.test_partitioned import random_control_flow, random_step, results
 from tests.unit.compile.test_passed_lists import GRU, LSTM, layers, run
 
 seen = Counter()
@@ -22,7 +22,19 @@ def check(data):
             for name, x, y in zip(fetches, a, b):
                 assert x.tobytes() == y.tobytes(), name
 
+@given(st.data())
+@settings(max_examples=20, deadline=None, derandomize=True, database=None)
+def check_loops(data):
+    with tf.Graph().as_default():
+        fetches, feeds = random_control_flow(data)
+        one = results(fetches, feeds, 1, "always")
+        for a, b in zip(one, results(fetches, feeds, 3, "always", seen)):
+            for name, x, y in zip(fetches, a, b):
+                assert x.tobytes() == y.tobytes(), name
+
 check()
+check_loops()
+assert seen["loops that span devices"] >= 10 and seen["clusters in loops"] >= 20, seen
 build = layers((LSTM, GRU, LSTM), lengths=True)
 one, (several, _) = run(build, 1)[0], run(build, 3)
 assert [x.tobytes() for x in one] == [y.tobytes() for y in several]

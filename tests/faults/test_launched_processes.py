@@ -121,7 +121,8 @@ def test_a_task_that_fails_ends_the_others_and_its_exit_code_is_returned(tmp_pat
         shown, _ = launch.communicate(timeout=120)
     assert launch.returncode == 3
     assert "[launch] worker 0: exit code 3; stopping the others" in shown
-    assert "[launch] ps 0 stopped" in shown
+    assert "[launch] ps 0 stopped" in shown and "KeyboardInterrupt" not in shown
+    assert shown.splitlines()[-1].startswith("[launch] worker 0 failed: exit code 3")
 
 
 def test_a_task_that_fails_is_restarted_on_request(tmp_path):

@@ -10,10 +10,9 @@ from tests.faults.clusters import chaos, training
 
 
 @pytest.mark.timeout(300)
-def test_training_survives_twenty_faults(tmp_path, capsys):
+def test_training_survives_twenty_faults(tmp_path, record_property):
     report = chaos.run(seed=15, count=20, directory=tmp_path)
-    with capsys.disabled():
-        print(f"\n{report}")
+    record_property("report", f"chaos, {report}")
     assert len(report.faults) == 20
 
 

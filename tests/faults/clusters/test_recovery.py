@@ -10,6 +10,7 @@ import pytest
 
 import headrace as tf
 from tests.faults.clusters.processes import Cluster, free_ports
+from tests.faults.clusters.unpickling import forbid_unpickling, noted
 
 
 def last_saved(cluster):
@@ -29,9 +30,12 @@ def lost(cluster, since):
 
 @pytest.mark.timeout(300)
 def test_tasks_that_are_lost_one_after_the_other(tmp_path):
-    """Without device filters: each session has all tasks."""
-    patience = {"HEADRACE_HEARTBEATS_MISSED": "20"}  # a busy machine loses nobody
-    with Cluster(tmp_path, 2, 2, {"filters": False}, **patience) as cluster:
+    """Without device filters: each session has all tasks. No process unpickles anything."""
+    environment = {
+        "HEADRACE_HEARTBEATS_MISSED": "20",  # a busy machine loses nobody
+        "PYTHONPATH": forbid_unpickling(tmp_path / "hook"),
+    }
+    with Cluster(tmp_path, 2, 2, {"filters": False}, **environment) as cluster:
         cluster.start_all()
         cluster.wait_applied(5, 0.0, limit=120)
 
@@ -61,6 +65,9 @@ def test_tasks_that_are_lost_one_after_the_other(tmp_path):
         cluster.start("ps", 1)
         cluster.wait_applied(5, time.monotonic())
         assert created(cluster, 0, at)[0] >= saved
+
+        assert {task.pid for task in cluster.all} <= noted(tmp_path / "hook", "watched")
+        assert not noted(tmp_path / "hook", "unpickled")
 
 
 @pytest.mark.timeout(300)

@@ -16,6 +16,7 @@ from headrace._src.cli import main
 from headrace._src.cli.explain import explain_text
 from headrace._src.cli.explain.layout import Bend, layered
 from headrace._src.compile.native import machine_code
+from tests.faults.process import heed_interrupts
 
 needs_llvm = pytest.mark.needs_llvm
 
@@ -49,10 +50,10 @@ def explain(tmp_path):
 
 
 def test_the_step_that_took_longest_is_explained(explain):
-    result = explain(TRAIN)
+    result = explain(TRAIN, "--", 2000)
     assert result.exit_code == 0, result.output
     rows = [line.split() for line in result.stdout.splitlines()[1:3]]
-    assert [row[0] for row in rows] == ["1", "3"]
+    assert [row[0] for row in rows] == ["1", "2,000"]
     assert rows[1][-5:] == ["loss:0,", "label:0,", "train", "<-", "x:0"]
     assert "\nstep loss:0, label:0, train\nfed with x:0 float32[4,3]\n" in result.stdout
 
@@ -265,14 +266,22 @@ def test_ctrl_c_ends_the_program_and_explains(tmp_path):
     script.write_text(TRAIN.replace("for step", "print('go', flush=True)\n        for step"))
     arguments = [sys.executable, "-m", "headrace", "explain", str(script), "--", "1000000000"]
     with subprocess.Popen(
-        arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1
+        arguments,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        bufsize=1,
+        preexec_fn=heed_interrupts,
     ) as process:
-        assert process.stderr is not None
-        while "go" not in process.stderr.readline():
-            assert process.poll() is None
-        time.sleep(1)
-        os.kill(process.pid, signal.SIGINT)
-        shown, said = process.communicate(timeout=60)
+        try:
+            assert process.stderr is not None
+            while "go" not in process.stderr.readline():
+                assert process.poll() is None
+            time.sleep(1)
+            os.kill(process.pid, signal.SIGINT)
+            shown, said = process.communicate(timeout=60)
+        finally:
+            process.kill()
     assert "step loss:0" in shown, said
     assert "interrupted after" in said
     assert process.returncode == 0

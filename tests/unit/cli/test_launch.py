@@ -73,7 +73,7 @@ def test_nothing_to_launch_is_refused(tmp_path):
 
 
 def test_reports_travel():
-    report = StatusReport("/job:ps/replica:0/task:0", 12)
+    report = StatusReport("/job:ps/replica:0/task:0", 12, 3)
     assert parse(report.line()) == report
     for nonsense in (b"", b"12", b"{}", b'{"task": "a", "steps": "b"}', b"\xff"):
         assert parse(nonsense) is None
@@ -84,6 +84,8 @@ def test_the_state_of_a_task():
     assert view.state(0.1) == "starting"
     view = view.reported(StatusReport("", 0), 1.0)
     assert (view.state(1.1), view.rate) == ("ready", 0.0)
+    busy = view.reported(StatusReport("", 0, 1), 1.4)
+    assert busy.state(1.4) == "in a step"  # which compiles, or waits
     view = view.reported(StatusReport("", 10), 1.5)
     assert (view.state(1.6), view.rate, view.steps) == ("running", 20.0, 10)
     assert view.state(60.0) == "silent"
@@ -121,6 +123,7 @@ def test_how_processes_end():
     ]
     assert [exit_status(code) for code in (0, 3, -9)] == [0, 3, 137]
     assert [number for _, number in ladder(4)] == [signal.SIGINT, signal.SIGTERM, signal.SIGKILL]
+    assert [number for _, number in ladder(4, is_server=True)] == [signal.SIGTERM, signal.SIGKILL]
 
 
 def test_lines_are_put_together():

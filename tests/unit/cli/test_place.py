@@ -163,3 +163,30 @@ def test_a_script_that_fails_or_runs_nothing_is_reported(place):
     result = place("raise ValueError('its own mistake')")
     assert result.exit_code == 1
     assert "program.py failed after 0 runs: its own mistake" in result.output
+
+
+def test_a_step_is_replicated(place, tmp_path):
+    out = tmp_path / "out.json"
+    result = place(
+        TOWERS, "--workers", 10, "--ps", 2, "--backups", 1, "--slow", "0.1,4", "--json", out
+    )
+    assert result.exit_code == 0, result.output
+    assert "2 parameter servers; each task has a host" in result.output
+    found = json.loads(out.read_text())
+    assert (found["pulled"], found["pushed"]) == (6 * 256 * 256 * 4, 0)  # it does not train
+    assert set(found["ways"]) == {"async", "sync", "allreduce"}
+    assert list(found["ways"]["sync"]) == ["1", "2", "4", "8", "10"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--workers", "2", "--backups", "2"], "there are 2 workers"),
+        (["--workers", "2", "--slow", "often"], "SHARE,TIMES"),
+        (["--workers", "2", "--html", "out.html"], "for a placement"),
+    ],
+)
+def test_mistakes_of_replicas_are_explained(place, graph_file, arguments, message):
+    result = place(graph_file, "--fetch", "y", *arguments)
+    assert result.exit_code == 2
+    assert message in result.output

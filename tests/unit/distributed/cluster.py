@@ -64,15 +64,21 @@ class FakeTask:
                 case do.Stop():
                     self.stopped = True
 
-    def end(self, step: int, fetches: Any = (), error: BaseException | None = None) -> None:
+    def end(
+        self,
+        step: int,
+        fetches: Any = (),
+        error: BaseException | None = None,
+        elements: int = 0,
+    ) -> None:
         """Let a step end."""
         del self.started[step]
-        self.perform(self.worker.ended(step, fetches, error))
+        self.perform(self.worker.ended(step, fetches, error, elements=elements))
 
     def receive(self, peer: Peer, message: Any) -> None:
         kind = type(message).__name__
         to_worker = {"OpenWorkerSession", "CloseWorkerSession", "RegisterGraph", "DeregisterGraph"}
-        to_worker |= {"RunGraph", "AbortStep", "Tensor"}
+        to_worker |= {"RunGraph", "AbortStep", "SettleStep", "Tensor"}
         if kind in to_worker or (kind == "ResetContainers" and peer != CLIENT):
             self.perform(self.worker.received(peer, message))
         else:

@@ -1,12 +1,14 @@
 """Master and worker, without sockets: who is told what, when something fails."""
 
+from math import inf
+
 import pytest
 
 from headrace._src.core import errors
 from headrace._src.core.proto import ConfigProto
 from headrace._src.distributed import instructions as do
 from headrace._src.distributed import messages as say
-from tests.unit.distributed.cluster import CLIENT, FakeCluster
+from tests.unit.distributed.cluster import CLIENT, FakeCluster, FakeTask
 
 W0, W1, PS = (f"/job:{job}/replica:0/task:{i}" for job, i in (("w", 0), ("w", 1), ("ps", 0)))
 
@@ -231,6 +233,20 @@ def test_a_session_waits_for_the_tasks_that_its_filters_name(cluster: FakeCluste
     cluster.start(W1)
     cluster.deliver()
     assert isinstance(cluster.answer(2), say.SessionOpened)
+
+
+def test_a_session_that_may_not_wait_for_long_says_whom_it_waited_for(cluster: FakeCluster) -> None:
+    cluster.kill(PS)
+    config = ConfigProto(operation_timeout_in_ms=1500).SerializeToString()
+    assert cluster.ask(W0, say.OpenSession(1, config)) is None
+    master = cluster.tasks[W0].master
+    assert master.alarm == 1.5
+    cluster.tick(1.4)
+    assert cluster.answer(1) is None
+    cluster.tick(0.2)
+    assert cluster.answer(1).code == errors.DEADLINE_EXCEEDED
+    assert f"waiting for {PS}" in cluster.answer(1).message
+    assert not any(master.held().values()) and master.alarm == inf
 
 
 def test_a_task_with_another_specification_is_refused(cluster: FakeCluster) -> None:
@@ -492,3 +508,93 @@ def test_nothing_is_held_after_a_session(cluster: FakeCluster) -> None:
         task.end(step, error=task.cancelled[step].error)
     cluster.deliver()
     assert_nothing_is_held(cluster)
+
+
+# -- Elements that steps have taken ----------------------------------------------------------------
+
+
+def settled(task: FakeTask) -> list[tuple[int, bool]]:
+    return [(each.step, each.returns) for each in task.done if isinstance(each, do.Settle)]
+
+
+@pytest.mark.parametrize("used", [False, True])
+def test_a_cancelled_step_puts_elements_back_unless_they_were_used(
+    cluster: FakeCluster, used: bool
+) -> None:
+    session = cluster.open(W0)
+    handle = cluster.prepare(W0, session)
+    cluster.ask(W0, say.RunStep(3, session, handle, 500, 0, ()))
+    (step,) = cluster.tasks[W0].started
+    cluster.tasks[PS].end(step, elements=say.HELD)  # it has taken one, sent it, and ended
+    cluster.deliver()
+    cluster.tick(0.6)
+    for name in (W0, W1):
+        error = cluster.tasks[name].cancelled[step].error
+        cluster.tasks[name].end(step, error=error, elements=say.USED if used else 0)
+        assert not settled(cluster.tasks[PS])
+        cluster.deliver()
+    assert cluster.answer(3).code == errors.DEADLINE_EXCEEDED
+    assert settled(cluster.tasks[PS]) == [(step, not used)]
+    assert not settled(cluster.tasks[W1])
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_elements_of_a_step_that_was_not_cancelled_are_dropped(
+    cluster: FakeCluster, fails: bool
+) -> None:
+    _, step = running(cluster)
+    error = errors.InvalidArgumentError(None, None, "bad") if fails else None
+    cluster.tasks[PS].end(step, elements=say.HELD)
+    cluster.tasks[W1].end(step, error=error)
+    cluster.tasks[W0].end(step)
+    cluster.deliver()
+    assert settled(cluster.tasks[PS]) == [(step, False)]
+
+
+def test_elements_are_dropped_if_a_task_that_may_have_used_them_is_lost(
+    cluster: FakeCluster,
+) -> None:
+    session = cluster.open(W0)
+    handle = cluster.prepare(W0, session)
+    cluster.ask(W0, say.RunStep(3, session, handle, 500, 0, ()))
+    (step,) = cluster.tasks[W0].started
+    cluster.tasks[PS].end(step, elements=say.HELD)
+    cluster.deliver()
+    cluster.tick(0.6)
+    cluster.kill(W1)
+    cluster.tasks[W0].end(step, error=cluster.tasks[W0].cancelled[step].error)
+    cluster.deliver()
+    assert settled(cluster.tasks[PS]) == [(step, False)]
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_elements_are_dropped_if_nobody_can_say_what_became_of_them(
+    cluster: FakeCluster, first: bool
+) -> None:
+    _, step = running(cluster)
+    ps = cluster.tasks[PS]
+    if first:
+        cluster.kill(W0)
+        ps.end(step, error=ps.cancelled[step].error, elements=say.HELD)
+    else:
+        ps.end(step, elements=say.HELD)
+        cluster.kill(W0)
+    cluster.deliver()
+    assert settled(ps) == [(step, False)]
+    assert not ps.worker.held()["steps with elements"]
+
+
+def test_a_task_that_ends_after_the_grace_period_is_told_to_drop_elements(
+    cluster: FakeCluster,
+) -> None:
+    session, step = running(cluster)
+    cluster.ask(W0, say.CancelRun(0, session, 3))
+    for name in (W0, W1):
+        cluster.tasks[name].end(step, error=cluster.tasks[name].cancelled[step].error)
+    cluster.deliver()
+    cluster.tick(1.1)
+    assert cluster.answer(3).code == errors.CANCELLED
+    error = cluster.tasks[PS].cancelled[step].error
+    cluster.tasks[PS].end(step, error=error, elements=say.HELD)
+    cluster.deliver()
+    assert settled(cluster.tasks[PS]) == [(step, False)]

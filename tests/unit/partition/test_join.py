@@ -6,8 +6,8 @@ import pytest
 import headrace as tf
 from headrace._src.graph.partition import PartitionedProgram
 from headrace._src.ops.base.transfers import is_recv, is_send
-from headrace._src.runtime.partitions import PartitionedExecutable, PartitionedStep
-from tests.unit.session.devices import on, session
+from headrace._src.runtime.partitions import PartitionedStep
+from tests.unit.session.devices import executable, on, session
 
 ALWAYS = tf.GraphOptions(
     optimizer_options=tf.OptimizerOptions(global_jit_level=tf.OptimizerOptions.ON_1)
@@ -18,14 +18,6 @@ ALWAYS = tf.GraphOptions(
 def fresh_graph():
     with tf.Graph().as_default():
         yield
-
-
-def executable(s, fetches, feeds=()):
-    """Return the executable of a step on several devices that a session has prepared."""
-    plan = s._plan_for(fetches, dict(feeds) if feeds else None, None)
-    found = plan.variants.choose([np.asarray(v) for v in dict(feeds).values()])
-    assert isinstance(found, PartitionedExecutable)
-    return found
 
 
 def program(fetches, feeds=()) -> PartitionedProgram:

@@ -7,6 +7,7 @@ import pytest
 
 import headrace as tf
 from headrace._src.core.errors import InternalError
+from headrace._src.graph.dataflow import rebuild
 from headrace._src.graph.structured import Unraisable, parts_of
 from headrace._src.ops.base.transfers import is_transfer
 from headrace._src.optimize.raising import raise_structure
@@ -121,24 +122,46 @@ def test_control_edges_between_devices_stay():
     assert [c.device for c in node.controls] == [CPU[0]] and not transfers(flow)
 
 
-def test_a_loop_of_one_device_goes_there_and_one_of_two_has_no_structured_form():
+def loop(x, first, second):
+    """A loop with an operation on each of two devices."""
+
+    def body(i, a):
+        with tf.device(first):
+            b = tf.tanh(a, name="b")
+        with tf.device(second):
+            return i + 1, b * 2.0
+
+    return tf.while_loop(lambda i, _: i < 3, body, [0, x], name="loop")[1]
+
+
+def test_a_loop_of_one_device_goes_there():
     x = tf.placeholder(tf.float32, [], name="x")
-
-    def loop(first, second):
-        def body(i, a):
-            with on(first):
-                b = tf.tanh(a)
-            with on(second):
-                return i + 1, b * 2.0
-
-        return tf.while_loop(lambda i, _: i < 3, body, [0, x])[1]
-
     with on(0):
         y = x + 1.0
-    flow = add_transfers(raise_structure(placed([loop(2, 2), y], feeds=[x])))
+    flow = add_transfers(raise_structure(placed([loop(x, "/cpu:2", "/cpu:2"), y], feeds=[x])))
     assert [n.device for n in flow.nodes if parts_of(n)] == [CPU[2]]
+
+
+def test_a_loop_of_two_devices_has_the_transfers_inside():
+    x = tf.placeholder(tf.float32, [], name="x")
+    flow = add_transfers(raise_structure(placed([loop(x, "/cpu:1", "/cpu:2")], feeds=[x])))
+    verify_transfers(flow)
+    (node,) = [n for n in flow.nodes if parts_of(n)]
+    assert ("loop/b", CPU[2]) in transfers(node.attrs["body"])
+    devices = {n.name: n.device for n in node.attrs["body"].nodes}
+    assert devices["loop/b"] == CPU[1] and devices["loop/mul"] == CPU[2]
+
+
+def test_a_loop_that_spans_tasks_has_no_structured_form():
+    x = tf.placeholder(tf.float32, [], name="x")
+    raised = raise_structure(placed([loop(x, "/cpu:1", "/cpu:2")], feeds=[x]))
+    (node,) = [n for n in raised.nodes if parts_of(n)]
+    body = node.attrs["body"]
+    other = CPU[2].replace("task:0", "task:1")
+    moved = rebuild(body, lambda n, i, c: n.moved(i, c, other if n.device == CPU[2] else None))
+    apart = replace(raised, nodes=(replace(node, attrs={**node.attrs, "body": moved}),))
     with pytest.raises(Unraisable, match="spans"):
-        add_transfers(raise_structure(placed([loop(1, 2), y], feeds=[x])))
+        add_transfers(apart)
 
 
 def test_nodes_without_a_device_get_that_of_a_neighbour():

@@ -6,14 +6,20 @@ from headrace._src.devices.rendezvous import RemoteRendezvous
 from headrace._src.graph.partition import PartitionedProgram
 from headrace._src.runtime.partitions import PartitionedExecutable
 from headrace._src.runtime.served import ServedStep
+from headrace._src.runtime.takings import holds
 
 
-def program_of(s, fetches, feeds=(), compiled=False):
-    """Return the partitioned program of a step that a session has prepared, and the feeds."""
+def program_of(s, fetches, feeds=(), compiled=False, spans=False):
+    """Return the partitioned program of a step that a session has prepared, and the feeds. spans:
+    it has loops or branches that span tasks, which run by their primitives.
+    """
     plan = s._plan_for(fetches, dict(feeds) if feeds else None, None)
     values = [np.asarray(v) for v in dict(feeds).values()]
-    for _ in range(1 + compiled):  # the second run is compiled
-        found = plan.variants.choose(values)
+    if spans:
+        found = plan.variants.as_is()
+    else:
+        for _ in range(1 + compiled):  # the second run is compiled
+            found = plan.variants.choose(values)
     assert isinstance(found, PartitionedExecutable)
     return found.program, values
 
@@ -137,6 +143,13 @@ class Cluster:
             pass
         return self
 
+    def settle(self):
+        """Put back what a cancelled step has taken, as a master lets the tasks do."""
+        assert self.is_over
+        if self.error is not None and not any(step.used for step in self.steps):
+            for step in self.steps:
+                step.context.put_back()
+
     @property
     def is_over(self):
         return len(self.outcomes) == len(self.steps)
@@ -147,15 +160,16 @@ class Cluster:
         return next((e for e in self.outcomes.values() if e is not None), None)
 
 
-def cluster(s, fetches, feeds=(), tasks=((0,), (1, 2)), **options):
+def cluster(s, fetches, feeds=(), tasks=((0,), (1, 2)), spans=False, **options):
     """Return the tasks of a step, which share the state of a session."""
-    program, values = program_of(s, fetches, feeds)
+    program, values = program_of(s, fetches, feeds, spans=spans)
     made = executables(s, program, *tasks)
     return Cluster(made, values, len(program.sources), **options)
 
 
 def executables(s, program, *tasks):
+    held = holds(i.op for part in program.programs for i in part.instructions)
     return [
-        (PartitionedExecutable(part, s._resources), positions, devices)
+        (PartitionedExecutable(part, s._resources, holds=held), positions, devices)
         for part, positions, devices in split(program, *tasks)
     ]

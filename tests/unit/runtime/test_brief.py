@@ -121,3 +121,13 @@ def test_branches_count_inside_compiled_regions_too(size, compiled):
         y = tf.cond(x[0] > 0.0, lambda: tf.tanh(x) * 2.0, lambda: x + 1.0) + 1.0
     feeds = {x: np.zeros(size, np.float32)}
     assert found([crossing(y)], feeds, compiled=compiled) == (size == 10)
+
+
+@pytest.mark.needs_llvm
+def test_a_value_at_the_border_of_a_compiled_region_counts_once():
+    x = tf.placeholder(tf.float32, [30_000])
+    with on(1):
+        y = tf.tanh(x) * 2.0
+    with on(0):
+        z = tf.reduce_sum(y)
+    assert found([z], {x: np.zeros(30_000, np.float32)}, compiled=True)

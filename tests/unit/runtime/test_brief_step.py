@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace._src.core.errors import AbortedError, InvalidArgumentError, UnavailableError
+from headrace._src.core.errors import InvalidArgumentError, UnavailableError
 from headrace._src.runtime.brief_step import BriefStep, line_of
 from tests.unit.runtime.tasks import executables, program_of
 from tests.unit.session.devices import on, session
@@ -33,14 +33,19 @@ class Task:
         self.outcomes = []
 
     def start(self, feeds):
-        self.step = BriefStep(self.line, feeds, self)
-        self.step.start()
+        self.step = BriefStep(1, self.line, feeds, self.send)
+        self.note(self.step.start())
 
-    def send(self, edge, value):
+    def arrive(self, edge, value):
+        self.note(self.step.arrive(edge, value))
+
+    def send(self, edge, number, value):
+        assert number == 1
         self.in_flight.append((edge, value))
 
-    def over(self, fetches, error):
-        self.outcomes.append((fetches, error))
+    def note(self, outcome):
+        if outcome is not None:
+            self.outcomes.append(outcome)
 
 
 def tasks_of(s, fetches, feeds=()):
@@ -57,7 +62,7 @@ def run(tasks, values, in_flight, backwards=False):
         edge, value = in_flight.pop(-1 if backwards else 0)
         for task in tasks:
             if edge[1] in task.devices:
-                task.step.arrive(edge, value)
+                task.arrive(edge, value)
 
 
 def there_and_back(x):
@@ -87,7 +92,8 @@ def test_tensors_may_arrive_in_any_order(backwards):
             assert [len(task.outcomes) for task in tasks] == [1, 1]
 
 
-def test_an_aborted_step_ends_once_and_drops_what_comes_late():
+@pytest.mark.parametrize("value", [None, np.float64([1, 2]), np.float32([1, 2, 3])])
+def test_a_tensor_of_another_type_fails_the_step(value):
     with on(0):
         start = tf.Variable([0.5, 1.0]).read_value()
     y = there_and_back(start)
@@ -96,13 +102,11 @@ def test_an_aborted_step_ends_once_and_drops_what_comes_late():
         tasks, _, in_flight = tasks_of(s, [y])
         for task in tasks:
             task.start([])
-        stop = AbortedError(None, None, "another task failed")
-        tasks[1].step.abort(stop)
-        tasks[1].step.abort(stop)
-        assert tasks[1].outcomes == [(None, stop)]
-        while in_flight:
-            tasks[1].step.arrive(*in_flight.pop())
-        assert len(tasks[1].outcomes) == 1
+        for edge, _ in in_flight[:]:
+            tasks[1].arrive(edge, value)
+        ((fetches, error),) = tasks[1].outcomes
+        assert fetches is None and isinstance(error, InvalidArgumentError)
+        assert "and not float32[2]" in error.message
 
 
 def test_an_error_of_a_kernel_names_its_operation():
@@ -131,7 +135,7 @@ def test_a_tensor_that_cannot_be_sent_fails_the_step():
         s.run(tf.global_variables_initializer())
         tasks, _, _ = tasks_of(s, [y])
 
-        def send(edge, value):
+        def send(edge, number, value):
             raise UnavailableError(None, None, "the receiver is gone")
 
         tasks[0].send = send

@@ -12,31 +12,14 @@ from headrace._src.devices import workers
 from headrace._src.devices.pending import Pending
 from headrace._src.graph.definition import definitions
 from headrace._src.runtime import ShapesChanged
-from headrace._src.runtime.partitions import PartitionedExecutable, PartitionedStep, _Run
-from tests.unit.session.devices import in_thread, on, session
+from headrace._src.runtime.partitions import PartitionedStep, _Run
+from tests.unit.session.devices import executable, in_thread, on, round_trip, session
 
 
 @pytest.fixture(autouse=True)
 def fresh_graph():
     with tf.Graph().as_default():
         yield
-
-
-def executable(s, fetches, feeds=()):
-    """Return the executable of a step on several devices that a session has prepared."""
-    plan = s._plan_for(fetches, dict(feeds) if feeds else None, None)
-    found = plan.variants.choose([np.asarray(v) for v in dict(feeds).values()])
-    assert isinstance(found, PartitionedExecutable)
-    return found
-
-
-def round_trip(x):
-    with on(1):
-        y = tf.tanh(x, name="there")
-    with on(0):
-        z = tf.square(y)
-    with on(1):
-        return y + z
 
 
 def test_plain_partitions_run_in_their_fixed_order_and_others_count():

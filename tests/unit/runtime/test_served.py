@@ -18,7 +18,7 @@ from headrace._src.devices.rendezvous import _Received
 from headrace._src.runtime import ShapesChanged
 from headrace._src.runtime.served import takes_elements
 from tests.unit.runtime.tasks import Cluster, cluster, executables, program_of, split
-from tests.unit.session.devices import on, session
+from tests.unit.session.devices import on, round_trip, session
 
 STOP = CancelledError(None, None, "enough")
 
@@ -39,15 +39,6 @@ def no_threads(request, monkeypatch):
     """Refuse threads of the pool: nothing in most tests is long or calls Python."""
     if "threads" not in request.fixturenames:
         monkeypatch.setattr(workers, "start", lambda call: pytest.fail("a thread was started"))
-
-
-def round_trip(x):
-    with on(1):
-        y = tf.tanh(x, name="there")
-    with on(0):
-        z = tf.square(y)
-    with on(1):
-        return y + z
 
 
 # -- Values ----------------------------------------------------------------------------------------
@@ -85,7 +76,7 @@ def test_dead_tensors_cross_tasks(x):
         y = tf.cond(a > 0.0, then, otherwise)
     with session() as s:
         wanted = s.run(y, {p: x})
-        step = cluster(s, [y], {p: np.float32(x)}).start().run()
+        step = cluster(s, [y], {p: np.float32(x)}, spans=True).start().run()
         assert step.error is None and step.is_over
         assert step.values == [wanted]
 
@@ -104,7 +95,7 @@ def test_a_loop_spans_tasks(tasks):
         _, y = tf.while_loop(lambda i, _: i < 7, body, [0, x])
     with session() as s:
         wanted = s.run(y, {x: 2.0})
-        step = cluster(s, [y], {x: np.float32(2.0)}, tasks).start().run()
+        step = cluster(s, [y], {x: np.float32(2.0)}, tasks, spans=True).start().run()
         assert step.error is None and step.is_over
         assert step.values == [wanted]
 
@@ -125,7 +116,7 @@ def test_nested_loops_span_tasks():
         _, y = tf.while_loop(lambda i, _: i < 4, outer, [0, x])
     with session() as s:
         wanted = s.run(y, {x: 1.0})
-        step = cluster(s, [y], {x: np.float32(1.0)}).start().run()
+        step = cluster(s, [y], {x: np.float32(1.0)}, spans=True).start().run()
         assert step.error is None and step.values == [wanted]
 
 
@@ -243,6 +234,46 @@ def test_a_gentle_cancellation_at_any_point_loses_no_element(chain, enqueue):
         assert ends == {True, False}
 
 
+@pytest.mark.parametrize("enqueue", [(0, None), (None, 0), (0, 3), (3, 0), (2, 2)])
+def test_a_cancellation_at_any_point_loses_nothing_of_two_queues(enqueue):
+    """`enqueue`: after how many events each of two queues, on two tasks, gets its element."""
+    queues, elements = [], []
+    for device in range(2):
+        with on(device):
+            queues.append(tf.FIFOQueue(9, tf.int32, []))
+            elements.append(queues[-1].dequeue())
+    with on(1):
+        y = tf.identity(elements[0]) + elements[1]
+    with on(0):
+        z = tf.identity(y) + 0
+    puts, sizes = [q.enqueue(7) for q in queues], [q.size() for q in queues]
+    takes = [q.dequeue() for q in queues]
+    with session() as s:
+        program, _ = program_of(s, [z])
+        made = executables(s, program, (0,), (1, 2))
+        ends = set()
+        for moments in itertools.product(range(9), range(9)):
+            step = Cluster(made, [], 1).start()
+            for event in range(10):
+                for put, when in zip(puts, enqueue, strict=True):
+                    if event == when:
+                        s.run(put)
+                for task, moment in enumerate(moments):
+                    if event == moment:
+                        step.steps[task].cancel(STOP, gentle=True)
+                step.event()
+            step.run()
+            step.settle()
+            ends.add(step.error is None)
+            there = [when is not None for when in enqueue]
+            if step.error is None:
+                assert step.values == [14] and s.run(sizes) == [0, 0]
+            else:
+                assert step.error is STOP and s.run(sizes) == there
+                s.run([take for take, is_there in zip(takes, there, strict=True) if is_there])
+        assert False in ends and (True in ends) == (None not in enqueue)
+
+
 def test_an_element_that_was_claimed_before_the_cancellation_reaches_its_receiver(monkeypatch):
     queue, y = queue_step(3)
     put = queue.enqueue(7)
@@ -319,7 +350,7 @@ def test_a_loop_across_tasks_can_be_cancelled_after_any_number_of_events():
     with on(0):
         _, y = tf.while_loop(lambda i, _: i < 10**9, body, [0, x])
     with session() as s:
-        program, values = program_of(s, [y], {x: np.float32(2.0)})
+        program, values = program_of(s, [y], {x: np.float32(2.0)}, spans=True)
         made = executables(s, program, (0,), (1, 2))
         for gentle in (False, True):
             for events in range(25):

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 import headrace as tf
+from headrace._src.distributed.client import MasterClient
+from headrace._src.gradients.function_gradients import Defun
 from headrace._src.transport import stream
 from tests.through_servers import servers
 
@@ -90,12 +92,61 @@ def test_tensors_that_the_session_keeps(session):
         kept.eval()
 
 
-def test_lists_of_tensors_do_not_travel(session):
-    made = tf.raw_ops.EmptyTensorList(
-        element_shape=[2], max_num_elements=3, element_dtype=tf.float32
-    )
-    with pytest.raises(tf.errors.UnimplementedError, match="TensorList cannot be sent"):
-        session.run(made)
+ELEMENTS = {
+    "numbers": ([np.float32([1, 2]), np.float32([3, 4])], [2], tf.float32),
+    "strings": ([np.array([b"a", b""], object)], [2], tf.string),
+    "scalars": ([np.float32(1), np.float32(2)], [], tf.bfloat16),
+    "none": ([], [2], tf.float32),
+}
+
+
+@pytest.mark.parametrize("elements, shape, dtype", ELEMENTS.values(), ids=ELEMENTS)
+def test_lists_of_tensors_cross_and_come_back(session, elements, shape, dtype):
+    with on_worker():
+        made = tf.raw_ops.EmptyTensorList(
+            element_shape=np.int32(shape), max_num_elements=3, element_dtype=dtype
+        )
+        for each in elements:
+            made = tf.raw_ops.TensorListPushBack(input_handle=made, tensor=tf.constant(each, dtype))
+        made = tf.identity(made)
+    with on_ps():
+        length = tf.raw_ops.TensorListLength(input_handle=made)
+        there = tf.identity(made)
+    fetched, count = session.run([there, length])
+    assert count == len(elements)
+    assert (fetched.dtype, fetched.limit, fetched.sizes) == (dtype, 3, tuple(shape))
+    for got, wanted in zip(fetched.elements(), elements, strict=True):
+        np.testing.assert_array_equal(got, np.asarray(wanted, dtype.as_numpy_dtype))
+    assert session.run(length, {made: fetched}) == count
+
+
+def test_lists_in_lists_and_elements_that_are_not_set(session):
+    with on_worker():
+        inner = tf.raw_ops.TensorListReserve(
+            element_shape=[2], num_elements=3, element_dtype=tf.float32
+        )
+        outer = tf.raw_ops.EmptyTensorList(
+            element_shape=np.int32([]), max_num_elements=-1, element_dtype=tf.variant
+        )
+        outer = tf.raw_ops.TensorListPushBack(input_handle=outer, tensor=inner)
+    with on_ps():
+        _, popped = tf.raw_ops.TensorListPopBack(
+            input_handle=outer, element_shape=np.int32([]), element_dtype=tf.variant
+        )
+        zeros = tf.raw_ops.TensorListStack(
+            input_handle=popped, element_shape=[2], element_dtype=tf.float32
+        )
+    assert session.run(zeros).tolist() == [[0, 0]] * 3
+
+
+def test_gradients_of_loops_on_two_tasks_cross(session):
+    """A loop's saved values are lists, which its gradient loop needs."""
+    x = tf.placeholder(tf.float32, [])
+    with on_worker():
+        _, y = tf.while_loop(lambda i, _: i < 3, lambda i, y: (i + 1, y * y), [0, x])
+    with on_ps():
+        (slope,) = tf.gradients(y * 2.0, x)
+    assert session.run(slope, {x: 1.5}) == pytest.approx(2 * 8 * 1.5**7)
 
 
 # -- Errors ----------------------------------------------------------------------------------------
@@ -134,6 +185,31 @@ def test_an_operation_without_a_device(session):
         x = tf.constant(1.0, name="nowhere")
     with pytest.raises(tf.errors.InvalidArgumentError, match="for operation nowhere"):
         session.run(x)
+
+
+def test_the_cause_of_an_error_travels(session):
+    def fails(x):
+        raise FileNotFoundError(2, "not here")
+
+    with on_ps():
+        y = tf.py_func(fails, [tf.constant(1.0)], tf.float32)
+    with pytest.raises(tf.errors.UnknownError) as caught:
+        session.run(y)
+    cause = caught.value.__cause__
+    assert type(cause) is FileNotFoundError and cause.args == (2, "not here")
+
+
+def test_accesses_that_nothing_orders_are_reported_with_their_lines(session, caplog):
+    with on_ps():
+        v = tf.Variable(1.0, name="counted")
+        w = tf.Variable(1.0)
+    step = tf.group(w.assign(v.read_value() * 2.0), v.assign_add(1.0))
+    session.run([v.initializer, w.initializer])
+    for _ in range(3):
+        session.run(step)
+    (record,) = [r for r in caplog.records if "nothing orders" in r.message]
+    assert "'counted'" in record.message and "unless one of them has to wait" in record.message
+    assert "test_remote_sessions.py" in record.message
 
 
 # -- State -----------------------------------------------------------------------------------------
@@ -225,6 +301,32 @@ def test_python_functions_run_in_their_process(session):
     assert session.run(y, {x: 2.0}) == 3
 
 
+def test_a_function_is_sent_once(session, monkeypatch):
+    sent = []
+    extend = MasterClient._extend
+
+    def noted(self, change, anew):
+        sent.append([each.signature.name for each in change.library.function])
+        extend(self, change, anew)
+
+    monkeypatch.setattr(MasterClient, "_extend", noted)
+
+    @Defun(tf.float32, func_name="twice")
+    def twice(x):
+        return x * 2.0
+
+    @Defun(tf.float32, func_name="more")
+    def more(x):
+        return twice(x) + 1.0
+
+    first = twice(tf.constant(1.0))
+    assert session.run(first) == 2
+    second = more(first)
+    assert session.run(second) == 5
+    assert session.run(twice(second)) == 10
+    assert sent == [["twice"], ["more"], []]
+
+
 # -- Runs ------------------------------------------------------------------------------------------
 
 
@@ -281,6 +383,8 @@ def test_a_trace_has_the_devices_of_all_tasks(session):
     assert "on_worker" in seen[f"{WORKER}/device:CPU:0"]
     nodes = {n.name: n.device for g in metadata.partition_graphs for n in g.node}
     assert nodes["on_ps"] == f"{PS}/device:CPU:0"
+    assert nodes["on_ps/to_CPU_0/send"] == nodes["on_ps"]
+    assert nodes["on_ps/to_CPU_0/recv"] == nodes["on_worker"]
 
 
 def test_the_client_prints_placements(cluster, capfd):

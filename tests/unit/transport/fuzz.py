@@ -119,7 +119,7 @@ def run(count: int, seed: int = 0) -> Counter[str]:
             decoder = Decoder(resolve, internal=lambda kind, head: None)
             continue
         outcomes["valid" if frames else "waiting"] += 1
-        if decoder._end or decoder.filling:
+        if decoder._end or decoder.large:
             decoder = Decoder(resolve, internal=lambda kind, head: None)
     return outcomes
 

@@ -113,6 +113,7 @@ def test_a_handshake_that_stalls_is_closed(monkeypatch):
         with socket.create_connection((host, port)) as sock:
             sock.sendall(b"\x2d")
             assert sock.recv(1) == b""
+        monkeypatch.undo()
         with channel_to(server) as channel:  # others are served
             channel.request(Frame(1))
 

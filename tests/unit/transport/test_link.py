@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from headrace._src.core import errors
-from headrace._src.transport.connect import connect
+from headrace._src.transport.connect import connect, listen
 from headrace._src.transport.frame import Frame
 from headrace._src.transport.loop import Loop
 from tests.unit.transport.peers import CLIENT, TASK, WAIT, eventually, serving, use
@@ -54,6 +54,28 @@ def test_frames_return_in_order(transport):
             assert frame[:3] == (i % 256, i, b"h" * (i % 7))
             assert frame.tensors[0].tolist() == [i] * i
         assert server.links.get(timeout=WAIT).peer == CLIENT
+
+
+def test_a_frame_may_come_with_the_end_of_the_handshake():
+    """Its shared memory too: the handshake must not read the bytes that the descriptor is with."""
+    sent = np.arange(100_000)
+    found = queue.Queue()
+    loop = Loop()
+    listener = listen("127.0.0.1:0")
+
+    def accepted(connection):
+        loop.add(connection, lambda link, frame: None).send(Frame(1, 0, b"", (sent,)))
+
+    loop.listen(listener, TASK, accepted)
+    loop.start()
+    try:
+        for _ in range(20):
+            connection = connect(listener.address, CLIENT, None, WAIT)
+            link = loop.add(connection, lambda link, frame: found.put(frame))
+            np.testing.assert_array_equal(found.get(timeout=10).tensors[0], sent)
+            link.close()
+    finally:
+        loop.stop()
 
 
 def test_frames_of_many_sizes_from_many_threads(transport):
@@ -259,6 +281,64 @@ def test_stop_closes_links_and_ends_the_thread():
 
 def test_a_loop_that_was_never_started_can_be_stopped():
     Loop().stop()
+
+
+def test_a_connection_that_comes_after_the_loops_end_is_closed(monkeypatch):
+    made, ended = queue.Queue(), threading.Event()
+
+    def connect_late(*args):
+        ended.wait(WAIT)
+        made.put(connection := connect(*args))
+        return connection
+
+    monkeypatch.setattr("headrace._src.transport.loop.connect", connect_late)
+    with serving() as server:
+        loop = Loop()
+        loop.start()
+        loop.connect(server.address, CLIENT, None, WAIT, lambda found: pytest.fail("called"))
+        loop.stop()
+        ended.set()
+        connection = made.get(timeout=WAIT)
+        assert eventually(lambda: connection.socket.fileno() == -1)
+
+
+def looking_loop():
+    """A loop that was not started, and whose poll finds nothing at once."""
+    loop = Loop()
+    loop._spin = 1e-6
+    return loop
+
+
+def test_a_loop_looks_for_the_next_message_and_rests_after_many_misses():
+    loop = looking_loop()
+    for _ in range(24):
+        assert loop._look(-1.0) == []
+        assert not loop._rests
+    loop._look(-1.0)
+    assert loop._rests == 2
+    for _ in range(2):  # it sleeps at once
+        assert loop._look(-1.0) == []
+    assert not loop._rests
+    loop._signal()
+    assert loop._look(-1.0) and not loop._misses
+    loop.stop()
+
+
+def test_a_timer_that_is_added_while_the_loop_looks_is_not_forgotten(monkeypatch):
+    loop, called, looks = looking_loop(), queue.Queue(), []
+
+    def look(pause):
+        looks.append(pause)
+        loop.call_later(0.0, lambda: called.put(1))  # the loop is not asleep: nobody wakes it
+        return []
+
+    monkeypatch.setattr(loop, "_look", look)
+    loop.start()
+    eventually(lambda: loop._asleep)
+    loop.call_soon(lambda: None)  # it wakes, and then looks
+    assert called.get(timeout=WAIT) == 1
+    assert looks == [-1.0]
+    loop.stop()
 
 
 def test_connecting_from_the_loop_does_not_block_it(loop):

@@ -14,6 +14,7 @@ from array import array as machine_array
 import numpy as np
 import pytest
 
+from headrace._src.transport import slabs
 from headrace._src.transport.connect import Connection
 from headrace._src.transport.frame import Frame, Placed, ProtocolError
 from headrace._src.transport.pool import MemoryOwner, Pool, when_unused
@@ -239,10 +240,11 @@ def test_descriptors_that_nobody_asked_for_are_closed():
     with pytest.raises(ProtocolError, match="descriptors"):
         for _ in range(100):
             theirs.sendmsg([b"H"], [rights])
-            stream._decoder._end = 0
+            stream.decoder._end = 0
             stream.read()
     stream.end(ProtocolError())
-    assert sum(os.path.realpath(f"/proc/self/fd/{fd}").endswith(name) for fd in range(256)) == 1
+    opened = [os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")]
+    assert sum(path.endswith(name) for path in opened) == 1
     ours.close()
     theirs.close()
 
@@ -285,3 +287,28 @@ def test_a_killed_process_leaves_nothing_behind():
         assert not shared_slabs().leased(array)
         assert (received[0].tensors[0] == 7).all()  # its memory lives as long as we read it
     assert not any("headrace" in name for name in os.listdir("/dev/shm"))
+
+
+def test_a_slab_that_cannot_be_mapped_is_closed_once(monkeypatch):
+    gc.collect()  # what other tests have left may complain
+    monkeypatch.setattr(slabs.mmap, "mmap", lambda *_: 1 / 0)
+    complaints = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda found: complaints.append(found.exc_value))
+    for _ in range(3):
+        with pytest.raises(ZeroDivisionError):
+            slabs.Slab(1, MB)
+        gc.collect()
+    assert not complaints
+
+
+_LATE = """
+from headrace._src.transport import slabs
+late = slabs.Slab(1, 1 << 20)
+slabs.__dict__.clear()  # as Python does at its end
+del late
+"""
+
+
+def test_a_slab_that_outlives_its_module_ends_quietly():
+    ended = subprocess.run([sys.executable, "-c", _LATE], capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (0, "")

@@ -13,7 +13,7 @@ import secrets
 import sys
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -23,10 +23,12 @@ from headrace._src.core import dtypes, errors
 from headrace._src.core.locks import Lock
 from headrace._src.core.proto import ConfigProto, GraphDef
 from headrace._src.distributed import messages as say
-from headrace._src.distributed.values import handle_of, holds_handle, sendable
+from headrace._src.distributed.values import is_wrapped, sendable, unwrapped
 from headrace._src.graph.graph import Graph
 from headrace._src.graph.graph_def import graph_def
 from headrace._src.ops.state.session_handles import TensorHandle, device_of, gives_handles
+from headrace._src.optimize.races import Race
+from headrace._src.pipeline.reports import report_races
 from headrace._src.transport.channel import Channel
 from headrace._src.transport.connect import Connection, connect
 from headrace._src.transport.frame import Frame
@@ -50,15 +52,18 @@ class MasterClient:
     def __init__(self, target: str, config: Any, whole: bool = True) -> None:
         """Open a session; `whole`: even operations that do not run need a device."""
         self.target = target
-        self._channel, connection = _connected(target)
+        self._notices = _Notices()
+        timeout = 0 if config is None else config.operation_timeout_in_ms
+        until = time.monotonic() + timeout / 1e3 if timeout else None
+        self._channel, connection = _connected(target, self._notices, until)
         # A session that is not closed ends when nothing refers to it: the server notices.
         weakref.finalize(self, _hang_up, self._channel, connection)
         self._numbers = itertools.count(1)
         self._lock = Lock()
-        self._counting = Lock()
-        self._asking = 0  # requests without an answer yet
+        self._asking: set[int] = set()  # requests without an answer yet
         self._closed = False
         self._graph: tuple[int, int] | None = None  # version and mutations of what was sent
+        self._functions: set[tuple[str, str | None]] = set()  # sent, with their gradients' names
         self._kept: dict[tuple[str, str], tuple[RemoteStep, RemoteStep]] = {}
         made = ConfigProto()
         if config is not None:
@@ -86,14 +91,13 @@ class MasterClient:
         """Return a step of the graph. `mixed`: whether contractions compute in bfloat16;
         `piecewise`: whether it is for partial runs.
         """
+        self._notices.graph = weakref.ref(graph)
         self.extend(graph)
         names = [t.name for t in fetches], [op.name for op in targets], [t.name for t in feeds]
         step = self._prepare(graph, *names, mixed, piecewise)
-        step.handles = [
-            i for i, t in enumerate(fetches) if holds_handle(t.dtype) or gives_handles(t.op)
-        ]
-        step.fed = [i for i, t in enumerate(fetches) if t in set(feeds) and i not in step.handles]
-        step.fed_handles = [i for i, t in enumerate(feeds) if holds_handle(t.dtype)]
+        step.wrapped = {i: t.dtype for i, t in enumerate(fetches) if _comes_wrapped(t)}
+        step.fed = [i for i, t in enumerate(fetches) if t in set(feeds) and i not in step.wrapped]
+        step.fed_wrapped = [i for i, t in enumerate(feeds) if is_wrapped(t.dtype)]
         return step
 
     def _prepare(
@@ -118,9 +122,15 @@ class MasterClient:
                 return
             sent = self._graph
             grown = sent is not None and sent[1] == now[1]
-            change = graph_def(graph, sent[0] if grown and sent else 0, add_shapes=True)
+            if not grown:
+                self._functions.clear()
+            first = sent[0] if grown and sent else 0
+            change = graph_def(graph, first, add_shapes=True, known=self._functions)
             self._extend(change, anew=not grown)
             self._graph = now
+            gradients = {each.function_name: each.gradient_func for each in change.library.gradient}
+            names = [each.signature.name for each in change.library.function]
+            self._functions |= {(name, gradients.get(name)) for name in names}
             if not grown:
                 self._kept.clear()
 
@@ -170,7 +180,7 @@ class MasterClient:
         values: Mapping[Any, Any],
     ) -> list[Any]:
         """Feed values of a partial run, run targets, and return the values of fetches."""
-        fed = [sendable(v) if holds_handle(t.dtype) else v for t, v in values.items()]
+        fed = [sendable(v) if is_wrapped(t.dtype) else v for t, v in values.items()]
         request = say.AdvanceRun(
             next(self._numbers),
             self._session,
@@ -191,8 +201,8 @@ class MasterClient:
                     f"Retval does not have value: '{tensor.name}' is dead, since the branch that "
                     "would have made it was not taken",
                 )
-            handle = holds_handle(tensor.dtype) or gives_handles(tensor.op)
-            found.append(step.handle_of(value) if handle else _own(value))
+            wrapped = _comes_wrapped(tensor)
+            found.append(step.unwrapped(value, tensor.dtype) if wrapped else _own(value))
         return found
 
     def close(self) -> None:
@@ -203,10 +213,10 @@ class MasterClient:
     @staticmethod
     def reset(target: str, containers: Sequence[str], filters: Sequence[str]) -> None:
         """Drop the state in containers of all tasks."""
-        channel, connection = _connected(target)
+        channel, connection = _connected(target, _Notices())
         try:
             message = say.ResetContainers(1, list(containers), list(filters))
-            _answer(channel.request(Frame(*say.encode(message))), None)
+            _answer(channel.request(say.encode(message)), None)
         finally:
             _hang_up(channel, connection)
 
@@ -214,25 +224,24 @@ class MasterClient:
         """Return the answer to a request. The last one that is answered after the session was
         closed ends the connection.
         """
-        with self._counting:
-            self._asking += 1
-            self._closed |= closes
+        number = message.number
+        self._asking.add(number)
+        if closes:
+            self._closed = True
         try:
-            return _answer(self._channel.request(Frame(*say.encode(message))), graph)
+            return _answer(self._channel.request(say.encode(message)), graph)
         except (errors.AbortedError, errors.UnavailableError):
             if not self._closed:
                 raise
             raise errors.CancelledError(None, None, "the session was closed") from None
         finally:
-            with self._counting:
-                self._asking -= 1
-                over = self._closed and not self._asking
-            if over:
+            self._asking.discard(number)
+            if self._closed and not self._asking:
                 self._channel.close()
 
     def _tell(self, message: Any) -> None:
         try:
-            self._channel.send(Frame(*say.encode(message)))
+            self._channel.send(say.encode(message))
         except errors.UnavailableError:
             return  # there is nobody to tell
 
@@ -248,8 +257,9 @@ class RemoteStep:
         self.master = master
         self.graph = graph
         self.number = number
-        self.handles: list[int] = []  # the fetches and the feeds that are handles
-        self.fed_handles: list[int] = []
+        # The fetches and the feeds that travel as strings: handles and variants.
+        self.wrapped: dict[int, Any] = {}
+        self.fed_wrapped: list[int] = []
         self.fed: list[int] = []  # the fetches that are fed: arrays of any rank
 
     def run(self, values: Sequence[Any]) -> list[Any]:
@@ -271,22 +281,22 @@ class RemoteStep:
         or graphs.
         """
         traced = times * say.TIMES | graphs * say.GRAPHS
-        if self.fed_handles:
+        if self.fed_wrapped:
             values = list(values)
-            for i in self.fed_handles:
+            for i in self.fed_wrapped:
                 values[i] = sendable(values[i])
         ran = self.master.run(self.number, self.graph, values, timeout, traced)
         count = len(ran.tensors) - ran.traced
         fetched = list(map(_own, ran.tensors[:count]))
         for i in self.fed:
             fetched[i] = np.asarray(fetched[i])
-        for i in self.handles:
-            fetched[i] = self.handle_of(fetched[i])
+        for i, dtype in self.wrapped.items():
+            fetched[i] = self.unwrapped(fetched[i], dtype)
         return fetched, list(ran.tensors[count:])
 
-    def handle_of(self, text: Any) -> Any:
-        """Return a fetched handle."""
-        return handle_of(text, partial(RemoteHandle, self.master, self.graph))
+    def unwrapped(self, value: Any, dtype: Any) -> Any:
+        """Return a fetched handle or variant."""
+        return unwrapped(value, dtype, partial(RemoteHandle, self.master, self.graph))
 
 
 class RemoteHandle(TensorHandle):
@@ -322,6 +332,11 @@ def _kept_nodes(name: str, dtype: Any, device: str) -> GraphDef:
     return made
 
 
+def _comes_wrapped(tensor: Any) -> bool:
+    """Return whether a fetch is a handle or a variant, which comes as strings."""
+    return is_wrapped(tensor.dtype) or gives_handles(tensor.op)
+
+
 def _own(value: Any) -> Any:
     """Return a fetched value as the caller's own."""
     if not value.ndim:
@@ -335,7 +350,9 @@ def _hang_up(channel: Channel, connection: Connection) -> None:
     connection.socket.close()
 
 
-def _connected(target: str) -> tuple[Channel, Connection]:
+def _connected(
+    target: str, notices: _Notices, until: float | None = None
+) -> tuple[Channel, Connection]:
     """Return a connection to the master that a target names; wait for a server that starts late."""
     address = target.removeprefix(SCHEME)
     hello = Hello("client", f"client-{_process}-{next(_clients)}", 0, secrets.randbits(62) + 1)
@@ -346,11 +363,14 @@ def _connected(target: str) -> tuple[Channel, Connection]:
             probe = Probe(connect(address, hello, key, service=Service.HEARTBEATS))
             try:
                 connection = connect(address, hello, key)
-                return Channel(connection, on_notice=_tell, probe=probe), connection
+                return Channel(connection, on_notice=notices.show, probe=probe), connection
             except BaseException:
                 probe.close()
                 raise
         except errors.UnavailableError as error:
+            if until is not None and time.monotonic() > until:
+                text = f"there was no server at {address} in time: {error.message}"
+                raise errors.DeadlineExceededError(None, None, text) from None
             if not told:
                 print(f"headrace: waiting for a server at {address}: {error}", file=sys.stderr)
             told = True
@@ -371,8 +391,26 @@ def _answer(frame: Frame, graph: Graph | None) -> Any:
     raise error
 
 
-def _tell(frame: Frame) -> None:
-    """Show what a request waits for."""
-    message = say.decode(*frame)
-    if isinstance(message, say.Notice):
-        print(message.text, file=sys.stderr, flush=True)
+class _Notices:
+    """Shows what a master has to say. `graph`: the session's, which knows the lines."""
+
+    graph: Callable[[], Graph | None] | None = None
+
+    def show(self, frame: Frame) -> None:
+        """Show what a request waits for, and warn of accesses that nothing orders."""
+        message = say.decode(*frame)
+        if not isinstance(message, say.Notice):
+            return
+        if message.text:
+            print(message.text, file=sys.stderr, flush=True)
+        graph = self.graph() if self.graph is not None else None
+        if graph is not None and message.races:
+            report_races([*_races(graph, message.races)], remote=True)
+
+
+def _races(graph: Graph, found: Sequence[Any]) -> Iterator[Race]:
+    """Return races of a graph, given the names of what takes part."""
+    for variable, *names in found:
+        read, write = map(graph._by_name.get, names)
+        if read is not None and write is not None:
+            yield Race(("", variable), read, write)

@@ -23,6 +23,7 @@ __all__ = [
     "Peer",
     "ResetState",
     "Send",
+    "Settle",
     "Start",
     "Stop",
 ]
@@ -105,6 +106,13 @@ class Deliver(NamedTuple):
 
     step: int
     message: Any
+
+
+class Settle(NamedTuple):
+    """Drop the elements that an ended step has taken, or put them back to their queues."""
+
+    step: int
+    returns: bool
 
 
 class ResetState(NamedTuple):

@@ -20,8 +20,9 @@ others: what was sent on the one that ended may be lost. It reports `extended` b
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, NamedTuple
 
 from headrace._src.core import errors
@@ -45,22 +46,25 @@ Instructions = list[Any]
 class Divided(NamedTuple):
     """A step in partitions. parts: (about, payload) of each task. feeds: for each task, the
     positions of its feeds among the step's. sources: for each fetch of the step, its task and its
-    position among that task's fetches. notice: what the client is to show. Of a piecewise
-    step, pieces: for the name of each feed, the tasks that receive it and the edges; fetched: the
-    names of the tensors that come back, by their edges.
+    position among that task's fetches. notice: what the client is to show. races: see Notice. Of
+    a piecewise step, pieces: for the name of each feed, the tasks that receive it and the edges;
+    fetched: the names of the tensors that come back, by their edges.
     """
 
     parts: Mapping[str, tuple[dict[str, Any], bytes]]
     feeds: Mapping[str, tuple[int, ...]]
     sources: tuple[tuple[str, int], ...]
     notice: str = ""
+    races: Sequence[Any] = ()
     pieces: Mapping[str, list[tuple[str, int]]] = {}
     fetched: Mapping[int, str] = {}
 
 
 @dataclass
 class _Session:
-    """missing: the tasks that are not connected, or have not answered yet."""
+    """missing: the tasks that are not connected, or have not answered yet. until: when the session
+    must be open.
+    """
 
     number: int
     client: Peer
@@ -70,6 +74,7 @@ class _Session:
     addresses: Mapping[str, str]
     since: float
     notice: float
+    until: float | None = None
     devices: dict[str, list[list[Any]]] = field(default_factory=dict)
     steps: dict[int, _Step] = field(default_factory=dict)
     ahead: dict[str, int] = field(default_factory=dict)  # of the tasks' clocks, in microseconds
@@ -92,11 +97,14 @@ class _Step:
 
 @dataclass
 class _Graph:
-    """A registered step. waiting: the runs until all workers have registered it."""
+    """A registered step. workers: who takes part, by how much their clocks are ahead, and the
+    positions of their feeds. waiting: the runs until all workers have registered it.
+    """
 
     number: int
     session: _Session
     divided: Divided | None = None
+    workers: Sequence[tuple[Peer, int, tuple[int, ...]]] = ()
     missing: set[str] = field(default_factory=set)
     waiting: list[tuple[Peer, say.RunStep, _Partial | None]] = field(default_factory=list)
     running: int = 0
@@ -126,7 +134,8 @@ class _Partial:
 @dataclass
 class _Run:
     """A step that runs. results: of the tasks that have ended. stopped: why it was cancelled, as
-    long as no part has failed; error: the first failure.
+    long as no part has failed; error: the first failure. held: the tasks that keep elements which
+    they have taken; used: whether something was, or may have been, made of elements.
     """
 
     number: int
@@ -142,6 +151,8 @@ class _Run:
     operation: str = ""
     details: str = ""
     partial: _Partial | None = None
+    held: list[str] = field(default_factory=list)
+    used: bool = False
 
 
 class Master:
@@ -173,6 +184,7 @@ class Master:
         self._steps = say.step_ids(incarnation)
         self._numbers = iter(range(1, 1 << 62))
         self._now = 0.0
+        self.alarm = inf  # no `tick` is needed before this time
 
     # -- Events ------------------------------------------------------------------------------------
 
@@ -224,6 +236,7 @@ class Master:
         for run in list(self._runs.values()):
             if peer.name in run.left and run.graph.session.tasks.get(peer.name) == peer:
                 run.left.discard(peer.name)
+                run.used = True  # perhaps
                 found += self._fail(run, _gone(peer.name, why))
         for number, (_, _, left) in list(self._resets.items()):
             found += self._reset_answered(number, peer) if peer in left else []
@@ -265,14 +278,18 @@ class Master:
         if missing:
             return self._refuse_graph(graph, _restarted(graph.session, missing[0]))
         graph.missing = set(found.parts)
-        tasks = {task: graph.session.tasks[task] for task in found.parts}
-        incarnations = {task: peer.incarnation for task, peer in tasks.items() if peer is not None}
+        session = graph.session
+        tasks = {task: peer for task, peer in session.tasks.items() if peer and task in found.parts}
+        # The part in this process comes last: it would keep the others waiting for their messages.
+        order = sorted(found.parts, key=lambda task: task == self.me.name)
+        graph.workers = [(tasks[t], session.ahead[t], found.feeds[t]) for t in order]
+        incarnations = {task: peer.incarnation for task, peer in tasks.items()}
         instructions: Instructions = []
-        if found.notice:
-            instructions.append(do.Send(graph.session.client, say.Notice(0, found.notice)))
+        if found.notice or found.races:
+            notice = say.Notice(0, found.notice, list(found.races))
+            instructions.append(do.Send(graph.session.client, notice))
         for task, (about, payload) in found.parts.items():
             peer = tasks[task]
-            assert peer is not None
             request = self._ask("registered", graph, peer)
             message = say.RegisterGraph(
                 request, graph.session.number, graph.number, incarnations, about, payload
@@ -281,29 +298,32 @@ class Master:
         return instructions if found.parts else [*instructions, *self._start_waiting(graph)]
 
     def tick(self, now: float) -> Instructions:
-        """Time has passed (see `next_time`)."""
+        """The time of `alarm` has come."""
         self._now = now
         found: Instructions = []
-        for session in self._sessions.values():
-            if session.missing and now >= session.notice:
+        for session in list(self._sessions.values()):
+            if session.missing and session.until is not None and now >= session.until:
+                late = errors.DeadlineExceededError(None, None, self._waits_for(session))
+                found.append(do.Send(session.client, say.failed(session.opening.number, late)))
+                found += self._end(session)
+            elif session.missing and now >= session.notice:
                 session.notice = now + _NEXT_NOTICE
                 notice = say.Notice(0, f"headrace: {self._waits_for(session)}")
                 found.append(do.Send(session.client, notice))
         for run in list(self._runs.values()):
             if run.deadline is not None and now >= run.deadline:
                 found += self._be_late(run)
+        waiting = [session for session in self._sessions.values() if session.missing]
+        times = [time for session in waiting for time in (session.notice, session.until)]
+        times += [run.deadline for run in self._runs.values()]
+        self.alarm = min((time for time in times if time is not None), default=inf)
         return found
 
-    def next_time(self) -> float | None:
-        """Return when `tick` is to be called next."""
-        found: float | None = None
-        for session in self._sessions.values():
-            if session.missing and (found is None or session.notice < found):
-                found = session.notice
-        for run in self._runs.values():
-            if run.deadline is not None and (found is None or run.deadline < found):
-                found = run.deadline
-        return found
+    def _due_in(self, seconds: float) -> float:
+        """Return the time after some seconds; `tick` is to be called then."""
+        when = self._now + seconds
+        self.alarm = min(self.alarm, when)
+        return when
 
     def devices_of(self, session: int) -> tuple[bytes, list[list[Any]]]:
         """Return the ConfigProto of a session and the devices of its tasks."""
@@ -326,9 +346,11 @@ class Master:
         number = next(self._numbers)
         addresses = _addresses_of(message, self._addresses, self.me.name)
         tasks: dict[str, Peer | None] = dict.fromkeys(addresses)
-        notice = self._now + _FIRST_NOTICE
+        notice = self._due_in(_FIRST_NOTICE)
+        timeout = ConfigProto.FromString(message.config).operation_timeout_in_ms
+        until = self._due_in(timeout / 1e3) if timeout else None
         session = _Session(
-            number, peer, message, tasks, set(addresses), addresses, self._now, notice
+            number, peer, message, tasks, set(addresses), addresses, self._now, notice, until
         )
         self._sessions[number] = session
         found: Instructions = []
@@ -459,16 +481,16 @@ class Master:
         return [do.Send(peer, say.Prepared(message.number, number))]
 
     def _run(self, peer: Peer, message: say.RunStep) -> Instructions:
-        session = self._mine(peer, message.session)
+        session = self._sessions.get(message.session)
         step = session and session.steps.get(message.step)
-        if session is None or step is None:
+        if session is None or step is None or session.client != peer:
             return [_no_session(peer, message)]
         shapes = None if step.as_is else self._shapes_of(message.tensors)
         graph = step.variants.get(shapes)
         if graph is None:
             return self._new_graph(session, step, shapes, peer, message)
         step.variants.move_to_end(shapes)
-        if graph.is_ready:
+        if graph.divided is not None and not graph.missing:
             return self._start(graph, peer, message)
         graph.waiting.append((peer, message, None))
         return []
@@ -534,34 +556,25 @@ class Master:
         """Send the parts of a step to the workers that take part."""
         divided, session = graph.divided, graph.session
         assert divided is not None
-        for task in divided.parts if session.lost else ():
-            if task in session.lost:
+        for task in session.lost:
+            if task in divided.parts:
                 failed = say.failed(request.number, _restarted(session, task))
                 return (
                     [do.Send(peer, failed)] if not partial else self._end_partial(partial, failed)
                 )
         number = next(self._steps)
-        deadline = self._now + request.timeout / 1e3 if request.timeout else None
+        deadline = self._due_in(request.timeout / 1e3) if request.timeout else None
         run = _Run(number, peer, request, graph, set(divided.parts), deadline, partial=partial)
         if not divided.parts:
             return self._finish(run)
         self._runs[number] = run
         graph.running += 1
         tensors = request.tensors
-        started: Instructions = [
-            do.Send(
-                session.tasks[task],  # type: ignore[arg-type]
-                say.RunGraph(
-                    number,
-                    session.number,
-                    graph.number,
-                    request.traced,
-                    session.ahead[task],
-                    tuple([tensors[i] for i in divided.feeds[task]]),
-                ),
-            )
-            for task in divided.parts
-        ]
+        started: Instructions = []
+        for worker, ahead, feeds in graph.workers:
+            fed = tuple([tensors[i] for i in feeds]) if feeds else ()
+            message = say.RunGraph(number, session.number, graph.number, request.traced, ahead, fed)
+            started.append(do.Send(worker, message))
         if partial is None:
             return started
         partial.run = run
@@ -657,8 +670,8 @@ class Master:
     def _step_done(self, peer: Peer, message: say.StepDone) -> Instructions:
         run = self._runs.get(message.number)
         if run is None or peer.name not in run.left or self._is_old(run, peer):
-            return []
-        run.left.discard(peer.name)
+            return _too_late(peer, message)
+        self._note_end(run, peer, message.elements)
         tensors = message.tensors
         if message.traced:
             tensors, stats = tensors[:-1], tensors[-1]
@@ -669,11 +682,27 @@ class Master:
     def _step_failed(self, peer: Peer, message: say.StepFailed) -> Instructions:
         run = self._runs.get(message.number)
         if run is None or peer.name not in run.left or self._is_old(run, peer):
-            return []
-        run.left.discard(peer.name)
+            return _too_late(peer, message)
+        self._note_end(run, peer, message.elements)
         if message.code == say.SHAPES_CHANGED:
             return self._despecialise(run, message)
         return self._fail(run, say.error_of(message), message.operation, message.details)
+
+    def _note_end(self, run: _Run, peer: Peer, elements: int) -> None:
+        run.left.discard(peer.name)
+        run.used = run.used or bool(elements & say.USED)
+        if elements & say.HELD:
+            run.held.append(peer.name)
+
+    def _settle(self, run: _Run) -> Instructions:
+        """Let tasks put back the elements that a cancelled step has taken, unless something was
+        made of them; otherwise let them drop these.
+        """
+        cancelled = run.error is not None and run.stopped is not None and run.partial is None
+        settled = say.SettleStep(run.number, int(cancelled and not run.used and not run.left))
+        session = run.graph.session
+        peers = [session.tasks[task] for task in run.held if task not in session.lost]
+        return [do.Send(peer, settled) for peer in peers if peer is not None]
 
     def _despecialise(self, run: _Run, message: say.StepFailed) -> Instructions:
         """Run a step as it is from now on. If only one task takes part, nothing has begun: run it
@@ -701,7 +730,7 @@ class Master:
             if run.stopped is not None and run.stopped.error_code != error.error_code:
                 error, operation, details = run.stopped, "", ""
             run.error, run.operation, run.details = error, operation, details
-            run.deadline = self._now + _GRACE
+            run.deadline = self._due_in(_GRACE)
             found += self._abort(run, f"the step failed: {error.message}", errors.CANCELLED)
         return found if run.left else [*found, *self._finish(run)]
 
@@ -710,7 +739,7 @@ class Master:
         if run.error is not None or run.stopped is not None:
             return []
         run.stopped = error
-        run.deadline = self._now + _GRACE
+        run.deadline = self._due_in(_GRACE)
         return self._abort(run, error.message, error.error_code, gentle=True)
 
     def _abort(self, run: _Run, reason: str, code: int, gentle: bool = False) -> Instructions:
@@ -733,19 +762,21 @@ class Master:
         if self._runs.pop(run.number, None) is not None:
             run.graph.running -= 1
         number = run.request.number
+        settled = self._settle(run) if run.held else []
         if run.error is not None:
-            code, text = run.error.error_code, run.error.message
-            answer: Any = say.Failed(number, code, text, run.operation, run.details)
+            answer: Any = say.failed(number, run.error)._replace(
+                operation=run.operation, details=run.details
+            )
             if run.partial is not None:
-                return self._end_partial(run.partial, answer)
+                return [*settled, *self._end_partial(run.partial, answer)]
         elif run.partial is not None:
             run.partial.over, run.partial.run = True, None
-            return self._answer_partial(run.graph.session, run.partial)
+            return [*settled, *self._answer_partial(run.graph.session, run.partial)]
         else:
             assert run.graph.divided is not None
             fetches = tuple([run.results[task][i] for task, i in run.graph.divided.sources])
             answer = say.StepRan(number, len(run.stats), (*fetches, *run.stats))
-        return [do.Send(run.client, answer)]
+        return [*settled, do.Send(run.client, answer)]
 
     def _cancel(self, peer: Peer, message: say.CancelRun) -> Instructions:
         found: Instructions = []
@@ -835,6 +866,13 @@ def _filtered(addresses: Mapping[str, str], filters: list[str], own: str) -> lis
 def _no_session(peer: Peer, message: Any) -> do.Send:
     text = f"there is no session {message.session} here: the server may have been restarted"
     return do.Send(peer, say.Failed(message.number, errors.ABORTED, text))
+
+
+def _too_late(peer: Peer, message: say.StepDone | say.StepFailed) -> Instructions:
+    """Answer a worker whose step the master does not know any more."""
+    if not message.elements & say.HELD:
+        return []
+    return [do.Send(peer, say.SettleStep(message.number, 0))]
 
 
 def _closed() -> errors.OpError:

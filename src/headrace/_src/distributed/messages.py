@@ -1,5 +1,4 @@
-"""What the processes of a cluster say to each other. In: a message. Out: the kind, the number, the
-head and the tensors of its frame; and back.
+"""What the processes of a cluster say to each other. In: a message. Out: its frame; and back.
 
 Messages of every step have fixed binary heads; the others have JSON ones. Bytes such as GraphDefs
 travel as tensors, after the message's own. Nothing is ever unpickled.
@@ -18,12 +17,16 @@ from typing import Any, NamedTuple, get_type_hints
 import numpy as np
 
 from headrace._src.core import errors
+from headrace._src.distributed.causes import causes_of, described, rebuilt
 from headrace._src.runtime import ShapesChanged
+from headrace._src.transport.frame import Frame
 
 __all__ = [
     "GRAPHS",
+    "HELD",
     "SHAPES_CHANGED",
     "TIMES",
+    "USED",
     "AbortStep",
     "CancelRun",
     "CloseSession",
@@ -47,6 +50,7 @@ __all__ = [
     "RunStep",
     "RunGraph",
     "SessionOpened",
+    "SettleStep",
     "Spec",
     "StepDone",
     "StepFailed",
@@ -63,6 +67,7 @@ __all__ = [
 Tensors = tuple[Any, ...]
 
 TIMES, GRAPHS = 1, 2  # what a run records
+HELD, USED = 1, 2  # what became of elements that a step has taken
 SHAPES_CHANGED = -1  # the code of a step that found another shape than it is specialised for
 
 
@@ -79,13 +84,16 @@ class Done(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """A request failed. `operation`: the name of the operation that failed, or ""."""
+    """A request failed. `operation`: the name of the operation that failed, or "". `causes`: the
+    errors behind it (see distributed.causes).
+    """
 
     number: int
     code: int
     message: str
     operation: str = ""
     details: str = ""
+    causes: list[Any] = []  # noqa: RUF012  (never changed)
 
 
 class Fenced(NamedTuple):
@@ -96,10 +104,13 @@ class Fenced(NamedTuple):
 
 
 class Notice(NamedTuple):
-    """What a request waits for, for the user to read. Its number is 0: it is no answer."""
+    """What a request waits for, for the user to read. Its number is 0: it is no answer. `races`:
+    the variable, the read and the write of each race in a step (see optimize.races).
+    """
 
     number: int
     text: str
+    races: list[Any] = []  # noqa: RUF012  (never changed)
 
 
 class Spec(NamedTuple):
@@ -281,22 +292,37 @@ class RunGraph(NamedTuple):
 
 class StepDone(NamedTuple):
     """A worker's part of a step has ended, with its fetches. `traced`: the last tensor is a
-    RunMetadata.
+    RunMetadata. `elements`: HELD, if it keeps elements that it has taken from queues until the step
+    is settled; USED, if it has made something of elements, its own or another task's.
     """
 
     number: int
     traced: int
+    elements: int
     tensors: Tensors
 
 
 class StepFailed(NamedTuple):
-    """A worker's part of a step has failed, and nothing of it runs any more."""
+    """A worker's part of a step has failed, and nothing of it runs any more. `elements`: see
+    StepDone.
+    """
 
     number: int
     code: int
     message: str
     operation: str = ""
     details: str = ""
+    causes: list[Any] = []  # noqa: RUF012  (never changed)
+    elements: int = 0
+
+
+class SettleStep(NamedTuple):
+    """A step that has taken elements is over everywhere. `returns`: it was cancelled, and nothing
+    was made of them, so they go back to their queues.
+    """
+
+    number: int
+    returns: int
 
 
 class FetchedPiece(NamedTuple):
@@ -340,7 +366,7 @@ _KINDS: list[type[Any]] = [
     *(Prepared, RunStep, AdvanceRun, StepRan, CancelRun, CloseSession, ResetContainers),
     OpenWorkerSession,
     *(WorkerSessionOpened, CloseWorkerSession, RegisterGraph, DeregisterGraph, RunGraph, StepDone),
-    *(StepFailed, AbortStep, SentTensor, FetchedPiece, Spec),
+    *(StepFailed, AbortStep, SentTensor, FetchedPiece, Spec, SettleStep),
 ]
 _KIND = {message: kind for kind, message in enumerate(_KINDS, 1)}
 _EDGE = Struct("<II")  # before the frame's name
@@ -348,8 +374,7 @@ _FIXED = {
     RunStep: Struct("<QQIB"),
     StepRan: Struct("<B"),
     RunGraph: Struct("<QQBq"),
-    StepDone: Struct("<B"),
-    SentTensor: _EDGE,
+    StepDone: Struct("<BB"),
 }
 _HINTS = {message: get_type_hints(message) for message in _KINDS}
 _BYTES = {m: [n for n, t in _HINTS[m].items() if t is bytes] for m in _KINDS}
@@ -357,26 +382,27 @@ _JSON = {
     m: [n for n, t in _HINTS[m].items() if t is not bytes and n not in ("number", "tensors")]
     for m in _KINDS
 }
-_TYPES = {int: int, str: str, bytes: bytes}
+_new: Any = tuple.__new__  # makes a message of its fields with one call less than its class
 
 
 class Malformed(Exception):
     """A frame is not a message."""
 
 
-def encode(message: Any) -> tuple[int, int, bytes, Tensors]:
-    """Return the kind, number, head and tensors of a message's frame."""
+def encode(message: Any) -> Frame:
+    """Return the frame of a message."""
     form = type(message)
     fixed = _FIXED.get(form)
-    if form is SentTensor:
-        head = fixed.pack(message.edge, message.iteration) + message.frame.encode()  # type: ignore[union-attr]
-        return _KIND[form], message.number, head, message.tensors
     if fixed is not None:
-        return _KIND[form], message.number, fixed.pack(*message[1:-1]), message.tensors
+        return _new(Frame, (_KIND[form], message[0], fixed.pack(*message[1:-1]), message[-1]))
+    if form is SentTensor:
+        number, edge, iteration, frame, tensors = message
+        head = _EDGE.pack(edge, iteration) + frame.encode()
+        return _new(Frame, (_KIND[form], number, head, tensors))
     head = json.dumps([getattr(message, name) for name in _JSON[form]]).encode()
     tensors = getattr(message, "tensors", ())
     blobs = [np.frombuffer(getattr(message, name), np.uint8) for name in _BYTES[form]]
-    return _KIND[form], message.number, head, (*tensors, *blobs)
+    return Frame(_KIND[form], message.number, head, (*tensors, *blobs))
 
 
 def decode(kind: int, number: int, head: bytes, tensors: Tensors) -> Any:
@@ -386,11 +412,12 @@ def decode(kind: int, number: int, head: bytes, tensors: Tensors) -> Any:
     form = _KINDS[kind - 1]
     fixed = _FIXED.get(form)
     try:
-        if form is SentTensor:
-            edge, iteration = fixed.unpack_from(head)  # type: ignore[union-attr]
-            return SentTensor(number, edge, iteration, head[_EDGE.size :].decode(), tensors)
         if fixed is not None:
-            return form(number, *fixed.unpack(head), tensors)
+            return _new(form, (number, *fixed.unpack(head), tensors))
+        if form is SentTensor:
+            edge, iteration = _EDGE.unpack_from(head)
+            frame = head[_EDGE.size :].decode()
+            return _new(form, (number, edge, iteration, frame, tensors))
         return _from_json(form, number, json.loads(head), tensors)
     except (StructError, ValueError, TypeError, KeyError) as error:
         raise Malformed(f"not a {form.__name__}: {error}") from None
@@ -447,16 +474,20 @@ def failed(number: int, error: BaseException, form: type[Any] = Failed) -> Any:
     """Return the message for an error."""
     if isinstance(error, errors.OpError):
         operation = getattr(error.op, "name", "") or ""
-        details = [*error.details, error.hint or ""]
-        return form(number, error.error_code, error.message, operation, "\n".join(details).strip())
+        details = "\n".join([*error.details, error.hint or ""]).strip()
+        code, causes = error.error_code, causes_of(error)
+        return form(number, code, error.message, operation, details, causes)
     if isinstance(error, ShapesChanged):
         return form(number, SHAPES_CHANGED, f"a variable has changed its shape: {error}")
-    return form(number, errors.INTERNAL, f"{type(error).__name__}: {error}")
+    text = f"{type(error).__name__}: {error}"
+    return form(number, errors.INTERNAL, text, causes=described([error]))
 
 
 def error_of(message: Any, operation: Any = None) -> errors.OpError:
-    """Return the error of a Failed or StepFailed; `operation`: the one that it names."""
-    return _error(message.code, message.message, operation)
+    """Return the error of a message that reports one; `operation`: the one that it names."""
+    error = _error(message.code, message.message, operation)
+    error.__cause__ = rebuilt(getattr(message, "causes", ()))
+    return error
 
 
 def _error(code: int, text: str, operation: Any) -> errors.OpError:

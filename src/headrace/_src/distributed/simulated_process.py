@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from math import inf
 from typing import Any, NamedTuple
 
 from headrace._src.core import errors
@@ -24,7 +25,7 @@ TASKS = tuple(f"/job:{job}/replica:0/task:{i}" for job, i in [("w", 0), ("w", 1)
 _PATIENCE = 5.0  # of a build for its connections; see server.task
 _TO_WORKER = (
     *(say.OpenWorkerSession, say.CloseWorkerSession, say.RegisterGraph, say.DeregisterGraph),
-    *(say.RunGraph, say.AbortStep, say.SentTensor),
+    *(say.RunGraph, say.AbortStep, say.SettleStep, say.SentTensor),
 )
 
 
@@ -48,9 +49,10 @@ class Process:
         self.alive, self.paused = True, False
         self.woke = 0.0
         self.backlog: deque[Callable[[], None]] = deque()
-        self.alarm: float | None = None
+        self.alarm = inf
         self.states: set[Any] = set()  # of open sessions
         self.graphs: dict[Any, say.RegisterGraph] = {}  # executables
+        self.keeps: set[int] = set()  # ended steps that keep elements
         self.steps: dict[int, StepModel] = {}
         self.begun: set[Any] = set()  # sessions that have run a step
         self.perform(self.master.connected(self.me, world.now))
@@ -107,7 +109,7 @@ class Process:
                     links[0].send(
                         self, Stale(say.SentTensor(number, edge, 0, "", ("stale", self.me)))
                     )
-                links[0].send(self, Stale(say.StepDone(number, 0, ("stale",))))
+                links[0].send(self, Stale(say.StepDone(number, 0, 0, ("stale",))))
             for number in self.world.likely_requests():
                 links[0].send(self, Stale(say.Done(number)))
 
@@ -168,13 +170,13 @@ class Process:
         while todo:
             each = todo.popleft()
             todo.extend(_DO[type(each)](self, each) or ())
-        when = self.master.next_time()
-        if when is not None and (self.alarm is None or when < self.alarm):
+        when = self.master.alarm
+        if when < self.alarm:
             self.alarm = when
             self.after(max(0.0, when - self.world.now), "looks at the clock", "", self._ring)
 
     def _ring(self) -> None:
-        self.alarm = None
+        self.alarm = inf
         self.perform(self.master.tick(self.world.now))
 
     def _send(self, each: do.Send) -> list[Any]:
@@ -272,7 +274,15 @@ class Process:
     def ended(self, step: StepModel, fetches: Any, error: BaseException | None) -> None:
         """Nothing of a step runs any more."""
         del self.steps[step.number]
-        self.perform(self.worker.ended(step.number, fetches, error))
+        elements = say.HELD if step.number % 3 == 0 else 0
+        if elements:
+            self.keeps.add(step.number)
+        self.perform(self.worker.ended(step.number, fetches, error, elements=elements))
+
+    def _settle(self, each: do.Settle) -> None:
+        if each.step not in self.keeps:
+            self.world.violated(f"{self.me} settles step {each.step} twice")
+        self.keeps.discard(each.step)
 
     def _cancel(self, each: do.CancelStep) -> None:
         self.steps[each.step].cancel(each.error, each.gentle)
@@ -314,6 +324,7 @@ _DO: dict[type[Any], Any] = {
     do.Forget: Process._forget,
     do.Start: Process._start,
     do.CancelStep: Process._cancel,
+    do.Settle: Process._settle,
     do.Deliver: Process._deliver,
     do.ResetState: Process._nothing,
     do.Extend: Process._extend,

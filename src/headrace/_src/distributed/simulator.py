@@ -266,6 +266,7 @@ class World:
                 continue
             held = {**process.worker.held(), **process.master.held()}
             held |= {"states": len(process.states), "executables": len(process.graphs)}
+            held["steps with elements"] = len(process.keeps)
             if any(held.values()):
                 self.violated(f"{process.me} still holds {held}")
 

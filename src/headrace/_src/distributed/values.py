@@ -2,8 +2,8 @@
 send; and back.
 
 A handle of a resource, or of a tensor that a session keeps, travels as text: the state stays where
-it is. The receiver knows by the type of the tensor that the text is a handle. Lists of tensors and
-other variants do not travel.
+it is. The receiver knows by the type of the tensor that the text is a handle. A list of tensors
+travels as a vector of strings (`variants`).
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ import numpy as np
 from headrace._src.core import dtypes
 from headrace._src.core.errors import InvalidArgumentError, UnimplementedError
 from headrace._src.devices.resources import ResourceHandle
+from headrace._src.distributed.variants import packed, travels, unpacked
 from headrace._src.ops.state.session_handles import TensorHandle
 
-__all__ = ["handle_of", "holds_handle", "sendable"]
+__all__ = ["holds_handle", "is_wrapped", "sendable", "unwrapped"]
 
 _OBJECT = np.dtype(object)
 
@@ -27,6 +28,11 @@ _OBJECT = np.dtype(object)
 def holds_handle(dtype: dtypes.DType) -> bool:
     """Return whether the values of this type are handles."""
     return dtype.base_dtype is dtypes.resource
+
+
+def is_wrapped(dtype: dtypes.DType) -> bool:
+    """Return whether the values of this type travel in another form: handles and variants."""
+    return holds_handle(dtype) or dtype.base_dtype is dtypes.variant
 
 
 def sendable(value: Any) -> Any:
@@ -38,6 +44,8 @@ def sendable(value: Any) -> Any:
         return _strings(value)
     if form is ResourceHandle or isinstance(value, TensorHandle):
         return _text(value)
+    if travels(value):
+        return _packed(value)
     if value is None or isinstance(value, np.generic | bytes | str | int | float | bool | complex):
         return value
     array = np.asarray(value)
@@ -46,9 +54,18 @@ def sendable(value: Any) -> Any:
     return sendable(array)
 
 
+def _packed(value: Any) -> np.ndarray:
+    try:
+        return packed(value)
+    except TypeError as error:
+        raise UnimplementedError(None, None, f"a part of {value!r}: {error}") from None
+
+
 def _strings(array: np.ndarray) -> np.ndarray:
     """Return an array of strings or handles as one of strings."""
     elements = array.reshape(-1).tolist()
+    if not array.ndim and travels(elements[0]):
+        return _packed(elements[0])
     if all(type(each) in (bytes, str) for each in elements):
         return array
     made = np.empty(len(elements), object)
@@ -77,10 +94,14 @@ def _stays(value: Any) -> UnimplementedError:
     )
 
 
-def handle_of(value: Any, kept: Callable[[str, dtypes.DType], TensorHandle]) -> Any:
-    """Return the handle, or the array of handles, that a value is the text of. kept: makes the
-    handle of a tensor that a session keeps.
+def unwrapped(
+    value: Any, dtype: dtypes.DType, kept: Callable[[str, dtypes.DType], TensorHandle]
+) -> Any:
+    """Return the variant, the handle or the array of handles that has come as strings. kept: makes
+    the handle of a tensor that a session keeps.
     """
+    if dtype.base_dtype is dtypes.variant:
+        return unpacked(value)
     array = np.asarray(value)
     if array.ndim:
         made = np.empty(array.size, object)

@@ -15,6 +15,7 @@ meets their effects.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,6 +39,7 @@ class _Session:
     is_open: bool = False
     closing: int | None = None  # the number of the request to close it
     began: bool = False  # whether a step of it has been started
+    orphaned: bool = False  # whether its master is gone
     waiting: deque[tuple[int, say.RunGraph]] = field(default_factory=deque)
     graphs: dict[int, _Graph] = field(default_factory=dict)
 
@@ -80,20 +82,33 @@ class Worker:
         self._early_count = 0
         self._spilt: set[int] = set()  # steps that lost tensors because too many came early
         self._ended: OrderedDict[int, None] = OrderedDict()
+        self._held: dict[int, Peer] = {}  # ended steps that keep elements, and their masters
+        self.handlers: dict[type[Any], Callable[[Peer, Any], Instructions]] = {
+            say.OpenWorkerSession: self._open,
+            say.CloseWorkerSession: self._close,
+            say.RegisterGraph: self._register,
+            say.DeregisterGraph: self._deregister,
+            say.RunGraph: self._run,
+            say.AbortStep: self._abort,
+            say.SettleStep: self._settle,
+            say.SentTensor: self._tensor,
+            say.ResetContainers: self._reset,
+        }
 
     # -- Events ------------------------------------------------------------------------------------
 
     def received(self, peer: Peer, message: Any) -> Instructions:
         """A peer has sent a message."""
-        handle = _HANDLERS.get(type(message))
-        return [] if handle is None else handle(self, peer, message)
+        handle = self.handlers.get(type(message))
+        return [] if handle is None else handle(peer, message)
 
     def lost(self, peer: Peer, why: str = "is gone") -> Instructions:
         """The connection to a process has ended, or it gives no sign of life."""
-        found: Instructions = []
+        found = self._settle_all(peer)
         gone = errors.UnavailableError(None, None, f"{peer.name} {why}")
         for session in [s for s in self._sessions.values() if s.key[0] == peer]:
             session.waiting.clear()
+            session.orphaned = True
             found += self._cancel_all(session, gone)
             session.closing = session.closing or 0
             found += self._close_if_idle(session)
@@ -140,24 +155,34 @@ class Worker:
         return [do.Send(graph[0][0], say.Done(request.number))]
 
     def ended(
-        self, number: int, fetches: Any, error: BaseException | None, stats: Any = None
+        self,
+        number: int,
+        fetches: Any,
+        error: BaseException | None,
+        stats: Any = None,
+        elements: int = 0,
     ) -> Instructions:
-        """Nothing of a step runs any more."""
+        """Nothing of a step runs any more. `elements`: see StepDone."""
         step = self._steps.pop(number)
         self._remember(number)
         master = step.session[0]
         if error is None:  # even if it was cancelled: then it ended before that reached it
             traced = stats is not None
             tensors = (*fetches, stats) if traced else tuple(fetches)
-            answer: Any = say.StepDone(number, int(traced), tensors)
+            answer: Any = say.StepDone(number, int(traced), elements, tensors)
         else:
             asked = step.error
             if asked is not None and _code(asked) != _code(error):
                 error = asked  # otherwise it says more than the request to stop
-            answer = say.failed(number, error, say.StepFailed)
+            answer = say.failed(number, error, say.StepFailed)._replace(elements=elements)
         found: Instructions = [do.Send(master, answer)]
         session = self._sessions.get(step.session)
-        if session is not None:
+        if elements & say.HELD:
+            if session is None or session.orphaned:
+                found.append(do.Settle(number, False))
+            else:
+                self._held[number] = master
+        if session is not None and session.closing is not None:
             found += self._close_if_idle(session)
         if step.error is not None:
             for other in list(self._sessions.values()):
@@ -176,6 +201,7 @@ class Worker:
             "early tensors": self._early_count,
             "early steps": len(self._early),
             "spilt steps": len(self._spilt),
+            "steps with elements": len(self._held),
         }
 
     # -- Sessions ----------------------------------------------------------------------------------
@@ -201,7 +227,8 @@ class Worker:
         if not message.session:
             mine = [number for master, number in self._sessions if master == peer]
             each = [self._close(peer, say.CloseWorkerSession(0, number)) for number in mine]
-            return [instruction for found in each for instruction in found]
+            settled = self._settle_all(peer)
+            return [*settled, *(instruction for found in each for instruction in found)]
         session = self._sessions.get((peer, message.session))
         if session is None:
             return [do.Send(peer, say.Done(message.number))] if message.number else []
@@ -269,10 +296,11 @@ class Worker:
         number = message.number
         self._steps[number] = _Step(number, session.key, graph)
         found: Instructions = [do.Start(number, graph.key, message)]
-        early = self._early.pop(number, ())
-        self._early_count -= len(early)
-        for peer, tensor in early:
-            found += self._deliver(peer, tensor)
+        if number in self._early:
+            early = self._early.pop(number)
+            self._early_count -= len(early)
+            for peer, tensor in early:
+                found += self._deliver(peer, tensor)
         if number in self._spilt:
             self._spilt.discard(number)
             spilt = errors.ResourceExhaustedError(
@@ -308,6 +336,17 @@ class Worker:
                 session.waiting = kept
                 return self._refuse_step(peer, message.number, say.error_of(message))
         return []
+
+    def _settle(self, peer: Peer, message: say.SettleStep) -> Instructions:
+        if self._held.get(message.number) != peer:
+            return []
+        del self._held[message.number]
+        return [do.Settle(message.number, bool(message.returns))]
+
+    def _settle_all(self, master: Peer) -> Instructions:
+        """Drop the elements of a master's steps: nobody will say what became of them."""
+        mine = [number for number, peer in self._held.items() if peer == master]
+        return [each for n in mine for each in self._settle(master, say.SettleStep(n, 0))]
 
     def _cancel(self, step: _Step, error: BaseException, gentle: bool = False) -> Instructions:
         """Cancel a step, once gently and once not."""
@@ -359,8 +398,9 @@ class Worker:
     def _remember(self, number: int) -> None:
         """Drop what comes late for a step."""
         self._ended[number] = None
-        self._early_count -= len(self._early.pop(number, ()))
-        self._spilt.discard(number)
+        if self._early or self._spilt:
+            self._early_count -= len(self._early.pop(number, ()))
+            self._spilt.discard(number)
         if len(self._ended) > _MOST_ENDED:
             self._ended.popitem(last=False)
 
@@ -380,15 +420,3 @@ def _code(error: BaseException) -> int | None:
 
 def _closed() -> errors.OpError:
     return errors.CancelledError(None, None, "the session was closed")
-
-
-_HANDLERS: dict[type[Any], Any] = {
-    say.OpenWorkerSession: Worker._open,
-    say.CloseWorkerSession: Worker._close,
-    say.RegisterGraph: Worker._register,
-    say.DeregisterGraph: Worker._deregister,
-    say.RunGraph: Worker._run,
-    say.AbortStep: Worker._abort,
-    say.SentTensor: Worker._tensor,
-    say.ResetContainers: Worker._reset,
-}

@@ -15,13 +15,14 @@ from types import MappingProxyType
 from typing import Any
 
 from headrace._src.core.dtypes import float32
-from headrace._src.graph.dataflow import Dataflow, Feed, Node, Value, ValueType
+from headrace._src.graph.dataflow import Dataflow, Feed, Node, Value, ValueType, map_parts, rewrite
 from headrace._src.graph.definition import Definition
 from headrace._src.graph.partition import Edge, Partition, Partitions
+from headrace._src.graph.state_sources import is_source
 from headrace._src.ops.base.transfers import RECV, SEND, SEND_CONTROL, for_flow, is_transfer
 from headrace._src.partition.control_loops import Looped, add_control_loops
 from headrace._src.partition.stages import NO_STAGE, awaited, levels
-from headrace._src.partition.transfers import on_device, settle_devices
+from headrace._src.partition.transfers import complete_devices, settle_devices
 
 __all__ = ["cut", "cut_all"]
 
@@ -35,7 +36,7 @@ def cut(
     incarnations: of the devices, by name; 0 for one that isn't listed.
     """
     if len(flow.devices) < 2:
-        return flow
+        return map_parts(flow, _by_reference)
     return cut_all(flow, incarnations, flow.devices[0])
 
 
@@ -44,9 +45,19 @@ def cut_all(flow: Dataflow, incarnations: Mapping[str, int], home: str) -> Parti
     what has none, if no other device takes part.
     """
     devices = flow.devices or [home]
-    flow = settle_devices(flow) if len(devices) > 1 else on_device(flow, devices[0])
+    flow = settle_devices(flow) if len(devices) > 1 else complete_devices(flow, devices[0])
+    flow = map_parts(flow, _by_reference)
     looped = add_control_loops(flow) if flow.steers else Looped(flow, {})
     return _Cut(looped, incarnations, devices).run()
+
+
+def _by_reference(part: Dataflow) -> Dataflow:
+    """Return a part of a loop or branch without TRANSFERs: the devices inside share memory."""
+
+    def rule(node: Node) -> tuple[Value, ...] | None:
+        return node.inputs if is_transfer(node) and not node.controls else None
+
+    return rewrite(map_parts(part, _by_reference), rule)
 
 
 class _Half:
@@ -165,11 +176,17 @@ class _Cut:
             self._send_signal(node, device)
 
     def _value(self, value: Value, half: _Half) -> Value:
-        """Return a value in a partition, where a constant is copied when it is first read."""
+        """Return a value in a partition, where a constant is copied when it is first read. So is
+        the node that looks up a variable of another device, for a loop that spans both.
+        """
         found = half.values.get(value)
         if found is not None:
             return found
         source = value.producer
+        if isinstance(source, Node) and source.device != half.device and is_source(source):
+            copy = half.add(source.moved((), ()))
+            half.values.update(zip(source.outputs, copy.outputs, strict=True))
+            return half.values[value]
         if isinstance(source, Node) and source.constant is not None:
             half.add(source)
             half.values.update(zip(source.outputs, source.outputs, strict=True))

@@ -6,9 +6,11 @@ because a write may come between two of them. Feeds and constants are available 
 an empty list is made on each device that needs one.
 Control edges between devices stay; the cut makes transfers of them.
 
-A loop or branch runs on one device as a whole. If operations inside it were asked to run on
-several, it has no structured form (Unraisable): the step then runs on the primitives, which can be
-cut inside.
+A loop or branch runs on one device. If operations inside it were asked to run on several CPU
+devices of one task, they run there, and the TRANSFERs between them are inside; what it takes from
+outside is on its own device, except for variables, which are found where they are. If they are on
+different tasks or types of devices, it has no structured form (Unraisable): the step then runs on
+the primitives, which can be cut inside.
 
 All passes after this one see the whole step. They neither move a node to another device nor look
 through a TRANSFER, so each of them works on the nodes of one device at a time.
@@ -16,25 +18,33 @@ through a TRANSFER, so each of them works on the nodes of one device at a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
+from headrace._src.core.device_names import DeviceSpec
 from headrace._src.core.errors import InternalError
+from headrace._src.devices.device import compiler_of
 from headrace._src.graph.control_roles import Flow
 from headrace._src.graph.dataflow import Dataflow, Feed, Node, Value, map_parts, rebuild
 from headrace._src.graph.definition import Effect
+from headrace._src.graph.state_sources import carries_state, is_source
 from headrace._src.graph.structured import Unraisable, parts_of
 from headrace._src.ops.base.transfers import TRANSFER, is_transfer
 
-__all__ = ["add_transfers", "on_device", "settle_devices", "verify_transfers"]
+__all__ = ["add_transfers", "complete_devices", "settle_devices", "verify_transfers"]
 
 
 def add_transfers(flow: Dataflow) -> Dataflow:
     """Add a TRANSFER for each value that is read on another device."""
     if len(flow.devices) < 2 and not any(parts_of(n) for n in flow.nodes):
         return flow
-    flow = _settle_structures(flow)
+    return _joined(_settle_structures(flow))
+
+
+def _joined(flow: Dataflow) -> Dataflow:
+    """Add the TRANSFERs of a flow and of the parts in it."""
+    flow = map_parts(flow, _joined)
     return _Joining(flow).run() if len(flow.devices) > 1 else flow
 
 
@@ -70,23 +80,40 @@ class _Joining:
         )
 
     def _add(self, node: Node) -> None:
+        if is_transfer(node):
+            inputs = tuple([self._values.get(v, v) for v in node.inputs])
+            self._keep(node, node.moved(inputs, tuple([self._nodes[c] for c in node.controls])))
+            return
         device = self._next.get(node, node.device)
         controls = tuple([self._nodes[c] for c in node.controls])
-        wanted = node.definition.schema.references(node.attrs) if not parts_of(node) else ()
+        parts = parts_of(node)
+        wanted = node.definition.schema.references(node.attrs) if not parts else ()
+        spans = any(_devices_in(part) - {device} for part in parts.values())
         inputs = tuple(
             [
-                self._on(device, value, controls, bool(wanted) and wanted[i])
+                self._on(device, value, controls, bool(wanted) and wanted[i], spans)
                 for i, value in enumerate(node.inputs)
             ]
         )
         same = inputs == node.inputs and controls == node.controls and device == node.device
-        new = node if same else node.moved(inputs, controls, device)
+        self._keep(node, node if same else node.moved(inputs, controls, device))
+
+    def _keep(self, node: Node, new: Node) -> None:
         self._made.append(new)
         self._nodes[node] = new
         self._values.update(zip(node.outputs, new.outputs, strict=True))
 
-    def _on(self, device: str, value: Value, controls: tuple[Node, ...], reference: bool) -> Value:
-        """Return a value as a node on `device` gets it, after `controls` if it is read there."""
+    def _on(
+        self,
+        device: str,
+        value: Value,
+        controls: tuple[Node, ...],
+        reference: bool,
+        spans: bool = False,
+    ) -> Value:
+        """Return a value as a node on `device` gets it, after `controls` if it is read there.
+        spans: the node has parts on several devices.
+        """
         value = self._values.get(value, value)
         source = value.producer
         if isinstance(source, Node) and is_transfer(source) and not source.controls:
@@ -96,7 +123,11 @@ class _Joining:
             return value
         if not device or not source.device or (reference and value.dtype._is_ref_dtype):
             return value  # placement keeps references with their variable
+        if spans and carries_state(value) and is_source(source):
+            return value
         is_reference = value.dtype._is_ref_dtype
+        if spans and is_reference:
+            raise Unraisable(f"a part of a loop or branch uses {value.name} on {source.device}")
         if _is_new_list(source):
             return self._made_again(device, value)
         if source.definition.flow is Flow.ENTER and not is_reference:
@@ -176,7 +207,8 @@ def _is_constant(producer: Node | Feed) -> bool:
 
 def _settle_structures(flow: Dataflow) -> Dataflow:
     """Put each loop and branch on the one device that its nodes ask for. If they ask for none, a
-    gradient loop goes where the loop is that saved values for it.
+    gradient loop goes where the loop is that saved values for it. If they ask for several, each
+    node stays where it is.
     """
 
     def placed(node: Node) -> Node:
@@ -184,14 +216,25 @@ def _settle_structures(flow: Dataflow) -> Dataflow:
             return node
         wanted = dict.fromkeys(n.device for n in _inside(node) if n.device and _is_asked(n))
         if len(wanted) > 1:
-            raise Unraisable(f"'{node.name}' spans {' and '.join(wanted)}")
+            around = {**wanted, **dict.fromkeys(n.device for n in _inside(node) if n.device)}
+            if not _share_memory([node.device, *around]):
+                raise Unraisable(f"'{node.name}' spans {' and '.join(wanted)}")
+            inner = {k: _settle_structures(part) for k, part in parts_of(node).items()}
+            return replace(node, attrs={**node.attrs, **inner})
         device = next(iter(wanted), "") or _of_lists(node) or node.device
-        part = {name: on_device(inner, device) for name, inner in parts_of(node).items()}
+        part = {name: _on_device(inner, device) for name, inner in parts_of(node).items()}
         return replace(node, device=device, attrs={**node.attrs, **part})
 
     if not any(parts_of(n) for n in flow.nodes) or not _several(flow):
         return flow
     return rebuild(flow, lambda node, inputs, controls: placed(node.moved(inputs, controls)))
+
+
+def _share_memory(devices: Iterable[str]) -> bool:
+    """Return whether devices are CPUs of one task."""
+    specs = [DeviceSpec.from_string(device) for device in devices]
+    tasks = {(spec.job, spec.replica, spec.task) for spec in specs}
+    return len(tasks) == 1 and all(compiler_of(device) == "llvm" for device in devices)
 
 
 def _of_lists(node: Node) -> str:
@@ -201,9 +244,13 @@ def _of_lists(node: Node) -> str:
 
 
 def _several(flow: Dataflow) -> bool:
-    found = set(flow.devices)
-    found.update(n.device for node in flow.nodes for n in _inside(node) if n.device)
-    return len(found) > 1
+    return len(_devices_in(flow)) > 1
+
+
+def _devices_in(flow: Dataflow) -> set[str]:
+    """Return the devices of a flow's nodes and of those in its parts."""
+    inside = (n.device for node in flow.nodes for n in _inside(node) if n.device)
+    return {*flow.devices, *inside}
 
 
 def _inside(node: Node) -> Iterator[Node]:
@@ -224,18 +271,33 @@ def _is_asked(node: Node) -> bool:
     return any(v.dtype._is_ref_dtype or v.dtype.name == "resource" for v in node.inputs)
 
 
-def on_device(flow: Dataflow, device: str) -> Dataflow:
+def _on_device(flow: Dataflow, device: str) -> Dataflow:
     """Return a flow, and the parts in it, with all nodes on one device."""
-    flow = map_parts(flow, lambda part: on_device(part, device))
+    flow = map_parts(flow, lambda part: _on_device(part, device))
     return rebuild(flow, lambda node, inputs, controls: node.moved(inputs, controls, device))
+
+
+def complete_devices(flow: Dataflow, device: str) -> Dataflow:
+    """Return a flow, and the parts in it, whose nodes without a device are on this one."""
+    flow = map_parts(flow, lambda part: complete_devices(part, device))
+    return rebuild(flow, lambda node, inputs, c: node.moved(inputs, c, node.device or device))
 
 
 def settle_devices(flow: Dataflow) -> Dataflow:
     """Give a device to the nodes that passes have made without one: that of a node whose value they
-    read, or else that of a reader.
+    read, or else that of a reader. Add the TRANSFERs that are missing where a branch that spans
+    devices was replaced by the nodes of one side.
     """
+    flow = map_parts(flow, settle_devices)
+    if len(flow.devices) < 2:
+        return flow
+    flow = _settled(flow)
+    return flow if _foreign_read(flow) is None else _Joining(flow).run()
+
+
+def _settled(flow: Dataflow) -> Dataflow:
     devices = flow.devices
-    if len(devices) < 2 or all(n.device or n.constant is not None for n in flow.nodes):
+    if all(n.device or n.constant is not None for n in flow.nodes):
         return flow
     found: dict[Node, str] = {}
     for node in flow.nodes:
@@ -254,13 +316,29 @@ def settle_devices(flow: Dataflow) -> Dataflow:
 
 
 def verify_transfers(flow: Any) -> None:
-    """Check that a node reads values of other devices through TRANSFERs only."""
+    """Check that a node reads values of other devices through TRANSFERs only; a loop or branch also
+    takes variables of other devices.
+    """
+    for node in flow.nodes:
+        for part in parts_of(node).values():
+            verify_transfers(part)
+    found = _foreign_read(flow)
+    if found is not None:
+        node, value = found
+        message = f"{node.name} on {node.device} reads {value.name} on {value.producer.device}"
+        raise InternalError(None, None, message)
+
+
+def _foreign_read(flow: Dataflow) -> tuple[Node, Any] | None:
+    """Return a node that reads a value of another device without a TRANSFER, and that value."""
     for node in flow.nodes:
         if is_transfer(node) or node.constant is not None or not node.device:
             continue
         for value in node.inputs:
-            there = getattr(value.producer, "device", "")
-            known = getattr(value.producer, "constant", None) is not None
-            if not known and there not in ("", node.device):
-                message = f"{node.name} on {node.device} reads {value.name} on {there}"
-                raise InternalError(None, None, message)
+            source = value.producer
+            if isinstance(source, Feed) or source.constant is not None:
+                continue
+            if source.device in ("", node.device) or (is_source(source) and parts_of(node)):
+                continue
+            return node, value
+    return None

@@ -6,6 +6,7 @@ from headrace._src.core.errors import InternalError
 from headrace._src.graph.dataflow import Dataflow, Node
 from headrace._src.graph.partition import PartitionedProgram, Partitions
 from headrace._src.graph.program import Program
+from headrace._src.graph.state_sources import is_source
 from headrace._src.graph.verify_flow import verify_dataflow, verify_program
 from headrace._src.ops.base.transfers import is_recv, is_send, is_transfer, key_of
 from headrace._src.partition.stages import verify_stages
@@ -29,7 +30,7 @@ def verify_partitions(step: Dataflow | Partitions) -> None:
         for node in part.flow.nodes:
             if node.constant is not None:
                 continue
-            if node.device != part.device:
+            if node.device != part.device and not is_source(node):
                 raise _wrong(f"{node.name} on {node.device} is in the partition of {part.device}")
             if is_transfer(node):
                 raise _wrong(f"{node.name} was not cut")

@@ -70,8 +70,10 @@ class _Count:
     def _add(self, node: Node) -> None:
         kernel = node.definition.kernel
         if getattr(kernel, "is_silent", False):  # a compiled region
+            self._values.update(kernel.inputs)  # they were counted outside
             for inner in kernel.nodes:
                 self._add(inner)
+            self._values.update(node.outputs)  # they were counted inside
             return
         if is_loop(node):
             raise _NotBrief

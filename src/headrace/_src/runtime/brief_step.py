@@ -10,38 +10,37 @@ as the tensor is there that it waits for. All other steps are `runtime.served`'s
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
+from headrace._src.core.errors import InvalidArgumentError
 from headrace._src.devices.device import Device
 from headrace._src.devices.resources import Resources
+from headrace._src.graph.dataflow import ValueType
 from headrace._src.graph.definition import asks_for_step
 from headrace._src.ops.base.transfers import NOTHING, RECV, SEND, SEND_CONTROL
 from headrace._src.runtime.executor import Executable, store
 from headrace._src.runtime.partitions import PartitionedExecutable
 
-__all__ = ["BriefStep", "Line", "Owner", "line_of"]
+__all__ = ["BriefStep", "Line", "Outcome", "check", "line_of"]
 
 _RUN, _RECV, _SEND = range(3)
 
-
-class Owner(Protocol):
-    """Whoever runs a step."""
-
-    def send(self, edge: Any, value: Any) -> None:
-        """Send a tensor to another task."""
-
-    def over(self, fetches: list[Any] | None, error: BaseException | None) -> None:
-        """The step has ended: called once."""
+Outcome = tuple[list[Any] | None, BaseException | None]  # the fetches, or the error
 
 
 class Line:
-    """A partition's instructions in their fixed order, with the edges of Sends and Recvs."""
+    """A partition's instructions in their fixed order, with the edges of Sends and Recvs; and what
+    comes before and after them in a run (see Executable).
+    """
 
-    __slots__ = ("code", "part")
+    __slots__ = ("blank", "code", "fetches", "found", "looks", "part")
 
     def __init__(self, part: Executable, code: list[tuple[Any, ...]]) -> None:
         self.part = part
         self.code = code
+        self.looks, self.blank = part.looks, part.blank(())
+        self.found = [(kernel, output) for _, kernel, output in part.found]
+        self.fetches = bool(part.program.fetches)
 
 
 def line_of(
@@ -80,62 +79,63 @@ def _coded(
     if edge is None:
         return None
     if definition is RECV:
-        return _RECV, op, edge, None, output, width, frees
+        expected = op.types[0].dtype.base_dtype.numpy, op.types[0].sizes
+        return _RECV, op, edge, None, output, expected, frees
     return _SEND, op, edge, gather if definition is SEND else None, output, width, frees
 
 
 class BriefStep:
-    """One run of a Line. All calls come from the same thread.
+    """One run of a Line. All calls come from the same thread; the one with which the step ends
+    returns its outcome, the others None.
 
+    send: called with an edge, the step's number and a tensor for another task.
     State: the slots, the next instruction, the edge that it waits for, and tensors that have
     arrived and are not used yet.
     """
 
-    __slots__ = ("_arrived", "_awaited", "_ended", "_feeds", "_line", "_next", "_owner", "_slots")
+    __slots__ = ("_arrived", "_awaited", "_feeds", "_line", "_next", "_send", "_slots", "number")
 
-    def __init__(self, line: Line, feeds: Sequence[Any], owner: Owner) -> None:
+    def __init__(
+        self,
+        number: int,
+        line: Line,
+        feeds: Sequence[Any],
+        send: Callable[[Any, int, Any], None],
+    ) -> None:
+        self.number = number
         self._line = line
         self._feeds = feeds
-        self._owner = owner
-        self._slots: list[Any] = []
+        self._send = send
         self._next = 0
         self._awaited: Any = None
         self._arrived: dict[Any, Any] = {}
-        self._ended = False
 
-    def start(self) -> None:
+    def start(self) -> Outcome | None:
         """Find the variables, and run as far as possible."""
-        part = self._line.part
-        try:
-            part.look()
-            self._slots = slots = part.blank(self._feeds)
-            part.find(slots)
-        except BaseException as error:
-            self._end(None, error)
-            return
-        self._advance()
-
-    def arrive(self, edge: Any, value: Any) -> None:
-        """Take a tensor of another task, and go on if it is the one that is waited for."""
-        if self._ended:
-            return
-        self._arrived[edge] = value
-        if edge == self._awaited:
-            del value
-            self._advance()
-
-    def abort(self, error: BaseException) -> None:
-        """End the step with an error, unless it has ended."""
-        if not self._ended:
-            self._end(None, error)
-
-    def _advance(self) -> None:
         line = self._line
-        code, slots, number = line.code, self._slots, self._next
-        count = len(code)
-        op = gather = fetches = failed = None
         try:
-            while number < count:
+            for find in line.looks:
+                find()
+            self._slots = slots = [*self._feeds, *line.blank]
+            for kernel, output in line.found:
+                slots[output] = kernel()
+        except BaseException as error:
+            return None, error
+        return self._advance()
+
+    def arrive(self, edge: Any, value: Any) -> Outcome | None:
+        """Take a tensor of another task, and go on if it is the one that is waited for."""
+        self._arrived[edge] = value
+        if edge != self._awaited:
+            return None
+        del value
+        return self._advance()
+
+    def _advance(self) -> Outcome | None:
+        code, slots, arrived = self._line.code, self._slots, self._arrived
+        op = gather = failed = None
+        try:
+            for number in range(self._next, len(code)):
                 kind, op, call, gather, output, width, frees = code[number]
                 if kind == _RUN:
                     result = call(*gather(slots))
@@ -145,27 +145,34 @@ class BriefStep:
                         store(slots, op, output, result)
                     result = None
                 elif kind == _SEND:
-                    self._owner.send(call, NOTHING if gather is None else gather(slots)[0])
-                elif call in self._arrived:
-                    slots[output] = self._arrived.pop(call)
+                    self._send(call, self.number, NOTHING if gather is None else gather(slots)[0])
+                elif call in arrived:
+                    slots[output] = value = arrived.pop(call)
+                    dtype, sizes = width
+                    if value is None or value.dtype != dtype or value.shape != sizes:
+                        check(value, op.types[0], "a tensor of another task")
+                    value = None
                 else:
                     self._next, self._awaited = number, call
-                    return
+                    return None
                 for i in frees:
                     slots[i] = None
-                number += 1
             op = gather = None
-            fetches = line.part.fetched(slots, self._feeds)
+            line = self._line
+            return line.part.fetched(slots, self._feeds) if line.fetches else [], None
         except Exception as error:
-            failed = (
-                error if op is None else line.part.failure(error, op, gather, slots, self._feeds)
-            )
+            part = self._line.part
+            failed = error if op is None else part.failure(error, op, gather, slots, self._feeds)
         except BaseException as error:
             failed = error
-        self._end(fetches, failed)
+        return None, failed
 
-    def _end(self, fetches: list[Any] | None, error: BaseException | None) -> None:
-        self._ended = True
-        self._slots = []
-        self._arrived = {}
-        self._owner.over(fetches, error)
+
+def check(value: Any, wanted: ValueType, what: str) -> None:
+    """Raise if a value from another process does not have the type that is declared."""
+    if value is None:
+        raise InvalidArgumentError(None, None, f"{what} is dead, and not {wanted}")
+    dtype, sizes = wanted.dtype.base_dtype.numpy, wanted.sizes
+    if value.dtype != dtype or (sizes is not None and value.shape != sizes):
+        got = f"{value.dtype}[{','.join(map(str, value.shape))}]"
+        raise InvalidArgumentError(None, None, f"{what} is {got}, and not {wanted}")

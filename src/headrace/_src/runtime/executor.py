@@ -21,13 +21,20 @@ import numpy as np
 from headrace._src.core.dtypes import resource
 from headrace._src.devices.pending import Pending
 from headrace._src.devices.resources import Resources
-from headrace._src.devices.step_context import StepContext, active, current
+from headrace._src.devices.step_context import (
+    StepContext,
+    active,
+    current,
+    recorded,
+    takings,
+)
 from headrace._src.graph.program import Instruction, Program
 from headrace._src.graph.structured import parts_of
 from headrace._src.runtime.frames import Frames
 from headrace._src.runtime.kernels import ShapesChanged, bind, copy_of, echo, failure, share, take
 from headrace._src.runtime.python_calls import RunElsewhere, Watched, with_python_calls
 from headrace._src.runtime.step import Observer, Step
+from headrace._src.runtime.takings import holds
 
 __all__ = ["Executable"]
 
@@ -66,7 +73,7 @@ class Executable:
             for i in program.instructions
         ]
         # Only parts find these variables; their shapes too are checked before the step begins.
-        self._looks = (
+        self.looks = (
             []
             if inner
             else [
@@ -81,6 +88,7 @@ class Executable:
         self._silent = plain and all(map(_is_silent, program.instructions))
         self._inner = inner
         self._asks = program.asks_for_step
+        self._holds = not inner and holds(i.op for i in program.instructions)
         # A step counts dependencies from the start if it has control flow ops, or if it has loops
         # beside an op that may block, since it must be able to cancel the loops. All other steps
         # use the fixed order until an op blocks.
@@ -108,8 +116,8 @@ class Executable:
         ]
         # Compiled steps first find their variables.
         finding = takewhile(lambda pair: _finds(pair[0]), zip(program.instructions, self.kernels))
-        self._found = [(i.op, kernel, i.output) for i, kernel in finding]
-        self._code = self._code[len(self._found) :]
+        self.found = [(i.op, kernel, i.output) for i, kernel in finding]
+        self._code = self._code[len(self.found) :]
 
     def run(self, feeds: Sequence[Any]) -> list[Any]:
         """Run all instructions and return the fetches, in the order of the program's fetches.
@@ -124,15 +132,19 @@ class Executable:
             if self._counts:
                 with self.resources.running(Step(self)) as step:
                     return step.run(feeds)
+            run = partial(recorded, self.resources, self._run) if self._holds else self._run
             if self.program.has_loops or self._asks:
                 with self.resources.step(), np.errstate(all="ignore"):
-                    return self._run(feeds)
+                    return run(feeds)
+            if self._holds:
+                with np.errstate(all="ignore"):
+                    return run(feeds)
         with np.errstate(all="ignore"):
             return self._run(feeds)
 
     def look(self) -> None:
         """Raise ShapesChanged if a variable that a part finds does not have the expected shape."""
-        for find in self._looks:
+        for find in self.looks:
             find()
 
     def step(self, deadline: float | None = None, observe: Observer | None = None) -> Step:
@@ -161,9 +173,9 @@ class Executable:
         """Find the variables, and return how many instructions that were; ShapesChanged if a
         variable does not have the expected shape.
         """
-        for _, kernel, output in self._found:
+        for _, kernel, output in self.found:
             slots[output] = kernel()
-        return len(self._found)
+        return len(self.found)
 
     def fetched(self, slots: list[Any], feeds: Sequence[Any]) -> list[Any]:
         """Return the fetches of a run that is over."""
@@ -178,7 +190,7 @@ class Executable:
         code = self._watching(feeds, slots) if self._watched else self._code
         op = gather = waits = failed = None
         try:
-            for op, kernel, output in self._found:  # noqa: B007  (an error's message names it)
+            for op, kernel, output in self.found:  # noqa: B007  (an error's message names it)
                 slots[output] = kernel()
             for op, kernel, gather, output, width, frees in code:
                 result = kernel(*gather(slots))
@@ -196,7 +208,10 @@ class Executable:
         except RunElsewhere as found:
             return found.results
         except _Waits as found:
+            # Its traceback would keep this frame, and with it the step's values, for longer. (No
+            # call: Ctrl-C would come between it and the assignment.)
             waits = found
+            waits.__traceback__ = None
         except Exception as error:
             failed = self.failure(error, op, gather, slots, feeds)
         if waits is not None:
@@ -212,7 +227,7 @@ class Executable:
         """Return the code of one run in which Python functions may wait for later instructions."""
         code, context = list(self._code), current()
         for number, kernel in self._watched.items():
-            place = number - len(self._found)
+            place = number - len(self.found)
             watched = Watched(kernel, partial(self._go_on, context, feeds, slots, number))
             op, _, gather, output, width, frees = code[place]
             code[place] = op, watched, gather, output, width, frees
@@ -238,10 +253,14 @@ class Executable:
         begun: Callable[[Step], None] | None = None,
     ) -> list[Any]:
         """Run the rest of a step while instruction `number` blocks or runs in another thread."""
-        with active(context), self.resources.running(Step(self)) as step:
-            if begun is not None:
-                begun(step)
-            return step.resume(feeds, slots, number, pending)
+        with active(context):
+            step = Step(self, inside=self._inner)
+            if self._holds:
+                step.hold(takings(self.resources))
+            with step.refusing(number, pending), self.resources.running(step):
+                if begun is not None:
+                    begun(step)
+                return step.resume(feeds, slots, number, pending)
 
     def _part(self, program: Program) -> Callable[[Sequence[Any]], list[Any]]:
         """Return the function that runs a part of a structured operation."""

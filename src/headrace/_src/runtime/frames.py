@@ -9,6 +9,7 @@ its own values and counts (see `step`), so nodes and slots are numbered per fram
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 from headrace._src.core.errors import InvalidArgumentError
@@ -16,6 +17,7 @@ from headrace._src.graph.control_roles import DEAD, Flow
 from headrace._src.graph.dataflow import origin_of
 from headrace._src.graph.definition import Effect, asks_for_step
 from headrace._src.graph.program import Instruction, Program
+from headrace._src.runtime.takings import holds, uses_of
 
 __all__ = ["CONTROL", "FrameNode", "Frames", "LoopFrame"]
 
@@ -94,7 +96,8 @@ class Frames:
     """The frames of a program.
 
     root: the outermost frame. home: the frame and the slot there of each slot of the program.
-    takes: whether an op takes elements from a queue or a similar resource.
+    takes: whether an op takes elements from a queue or a similar resource. holds: whether a step
+    can be blocked after it has taken some.
     """
 
     def __init__(self, program: Program, kernels: Sequence[Callable[..., Any]]) -> None:
@@ -105,6 +108,8 @@ class Frames:
             FrameNode(i, kernel) for i, kernel in zip(program.instructions, kernels, strict=True)
         ]
         self.takes = any(n.op.definition.effect is Effect.BLOCKS for n in self.nodes)
+        self._program = program
+        self.holds = holds(n.op for n in self.nodes)
         self.writer = {
             slot: n
             for n in self.nodes
@@ -131,6 +136,13 @@ class Frames:
                     "cannot be fetched",
                 )
             frame.readers[local] += 1
+
+    @cached_property
+    def uses(self) -> tuple[frozenset[FrameNode], frozenset[FrameNode]]:
+        """The nodes that use what was taken: effects and Sends (see runtime.takings)."""
+        found = uses_of(self._program.instructions)
+        effects, sends = (frozenset(self.nodes[k] for k in each) for each in found)
+        return effects, sends
 
     def _settle(self, slot: int, frame: LoopFrame) -> None:
         if slot not in self.home:  # a fed output keeps the feed's slot

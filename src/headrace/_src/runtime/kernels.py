@@ -143,9 +143,9 @@ def bind(
 
 
 def _guarding(node: Node, find: Callable[..., Any], resources: Resources) -> Callable[..., Any]:
-    """Wrap a node that finds a variable so that it checks the variable's shape.
+    """Wrap a node that finds a variable, or its handle, so that it checks the variable's shape.
 
-    A weak reference to the variable is cached until a resource is removed.
+    What it found is cached until a resource is removed, with a weak reference to the variable.
     """
     if len(node.types) != 1:
         return find
@@ -160,30 +160,26 @@ def _guarding(node: Node, find: Callable[..., Any], resources: Resources) -> Cal
         return find
     sizes = shape.sizes
     lasts = node.definition.effect is Effect.READS  # the same variable in each step
-    known: tuple[Any, int] = _nothing, -1
+    known: tuple[Any, Any, int] = None, None, -1  # the handle, the variable, removals until then
 
     def run() -> Any:
         nonlocal known
-        reference, then = known
+        handle, reference, then = known
         now = removals()
-        found = reference() if now == then else None
-        if found is None:
-            found = find()
-            if isinstance(found, VariableState) and lasts:
-                known = ref(found), now
-        if isinstance(found, VariableState) and found.sizes == sizes:
-            return found
+        if now == then:
+            state = reference()
+            if state is not None and state.sizes == sizes:
+                return state if handle is None else handle
+        found = find()
         state = state_of(found)
+        if state is not None and lasts:
+            known = None if found is state else found, ref(state), now
         held = None if state is None else state.sizes
         if held is not None and held != sizes and not shape.is_compatible_with(held):
             raise ShapesChanged(f"{state!r} holds {held}")
         return found
 
     return run
-
-
-def _nothing() -> None:
-    """Return None, as a weak reference to a dead object does."""
 
 
 def _variable_or_none(found: Any) -> VariableState | None:

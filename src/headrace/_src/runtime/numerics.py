@@ -35,8 +35,8 @@ def guarded(
     `resources` holds the variables that handles name.
     """
     op = origin_of(instruction.op)
-    if not isinstance(op, Operation):  # the client's operation is in another process
-        op = instruction.op
+    if not isinstance(op, Operation) or op.type != instruction.op.type:
+        op = instruction.op  # it is in another process, or this is a Recv of its result
     definition = op.definition
     steers = definition.flow is not None  # it only passes its inputs on
     makes = any(_is_inexact(t.dtype) for t in op._outputs)

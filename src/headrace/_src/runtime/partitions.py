@@ -45,7 +45,8 @@ from headrace._src.graph.partition import PartitionedProgram, is_long
 from headrace._src.graph.program import Instruction
 from headrace._src.ops.base.transfers import NOTHING, RECV, SEND, SEND_CONTROL, is_recv, key_of
 from headrace._src.runtime.executor import Executable, store
-from headrace._src.runtime.step import Observer, Step, context_in
+from headrace._src.runtime.step import Observer, Step, context_in, put_back
+from headrace._src.runtime.takings import holds as may_hold
 from headrace._src.runtime.waits import report_quiet
 
 __all__ = ["PartitionedExecutable", "PartitionedStep"]
@@ -60,11 +61,19 @@ class PartitionedExecutable:
     """A PartitionedProgram ready to run in one session."""
 
     def __init__(
-        self, program: PartitionedProgram, resources: Resources, guard: Guard | None = None
+        self,
+        program: PartitionedProgram,
+        resources: Resources,
+        guard: Guard | None = None,
+        holds: bool | None = None,
     ) -> None:
+        """`holds`: whether the step may be blocked after it has taken elements; None: find out."""
         self.program = program
         self.resources = resources
         self._guard = guard
+        if holds is None:
+            holds = may_hold(i.op for part in program.programs for i in part.instructions)
+        self.holds = holds
         self._joined: Executable | None = None
         if program.joined is not None:
             joined = Executable(program.joined, resources, guard=guard)
@@ -164,6 +173,8 @@ class PartitionedStep:
         if context is None:
             context, self._is_part = context_in(executable.resources, deadline, observe)
         self.context = context
+        if executable.holds:
+            context.taken = []
         self.rendezvous = self.context.rendezvous
         self.observe = observe
         self.counts = deadline is not None or observe is not None
@@ -356,11 +367,15 @@ class PartitionedStep:
     def _clean_up(self) -> None:
         """End what is left of a step that failed, and drop what lived as long as the step."""
         if self._error is not None:
-            for run in self._runs:
-                if not run.over:
-                    run.abandon()
+            left = [each for run in self._runs if not run.over for each in run.abandon()]
+            if self._may_put_back():
+                put_back(self.context, left)
         if not self._is_part:
             self.context.resources.drop(self.context.container)
+
+    def _may_put_back(self) -> bool:
+        """Return whether nothing has used what the step has taken."""
+        return not any(run.used for run in self._runs)
 
     def _timer(self) -> threading.Timer | None:
         if self._deadline is None:
@@ -399,6 +414,7 @@ class _Run:
     """
 
     queued = running = again = over = False
+    used = sent = False  # what was taken; see Step
     begins_with_recv = False
 
     def look(self) -> None:
@@ -429,8 +445,9 @@ class _Run:
         """Cancel what is blocked on something else than a partition; see Step.cancel_waits."""
         return []
 
-    def abandon(self) -> None:
-        """Drop the values of a run that does not go on."""
+    def abandon(self) -> list[Pending]:
+        """Drop the values of a run that does not go on; see Step.abandon."""
+        return []
 
 
 class _CountedRun(_Run):
@@ -467,8 +484,16 @@ class _CountedRun(_Run):
     def cancel_waits(self) -> list[bool]:
         return self._step.cancel_waits()
 
-    def abandon(self) -> None:
-        self._step.abandon()
+    @property
+    def used(self) -> bool:  # type: ignore[override]
+        return self._step.used
+
+    @property
+    def sent(self) -> bool:  # type: ignore[override]
+        return self._step.sent
+
+    def abandon(self) -> list[Pending]:
+        return self._step.abandon()
 
 
 class _Line:
@@ -585,5 +610,6 @@ class _FixedRun(_Run):
         blocked = self._blocked
         return [] if blocked is None else [(blocked.what, self._line.code[self._next][0])]
 
-    def abandon(self) -> None:
+    def abandon(self) -> list[Pending]:
         self._slots = []
+        return []

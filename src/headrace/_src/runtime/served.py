@@ -11,6 +11,10 @@ elements have been taken from a queue, and would be lost. Elements taken on one 
 way to another. So the tasks of a step that takes elements are cancelled *gently*: each goes on as
 far as it can without waiting for anything but another task. Either one of them withdraws something
 and fails, and the others are then aborted, or all of them end well.
+
+If one of them withdraws something, others may already have taken elements, and even ended. What
+has not left its task goes back at once (runtime.takings). What has is kept (`taken`) until the
+master says whether the step was cancelled and no task has used it.
 """
 
 from __future__ import annotations
@@ -76,6 +80,7 @@ class ServedStep(PartitionedStep):
         self._ended = False
         self._asked: BaseException | None = None
         self._gentle = True
+        self.used = False  # once it is over: whether something was made of taken elements
 
     def start(self, feeds: Sequence[Any]) -> None:
         """Begin the step; the caller must then pump it. If it cannot begin, `done` gets the error:
@@ -205,6 +210,15 @@ class ServedStep(PartitionedStep):
         self._fail(self._asked)
         return True
 
+    def _may_put_back(self) -> bool:
+        self.used = any(run.used for run in self._runs)
+        return not self.used and not any(run.sent for run in self._runs)
+
+    @property
+    def taken(self) -> bool:
+        """Whether the step, which is over, keeps elements that it could put back."""
+        return not self.used and bool(self.context.taken)
+
     def _end(self) -> None:
         """Fetch, clean up and tell the server, in the only thread that works for the step."""
         with self._lock:
@@ -216,6 +230,7 @@ class ServedStep(PartitionedStep):
                 values = self._fetched()
             except BaseException as failed:
                 error = failed
+        self.used = any(run.used for run in self._runs)
         self._clean_up()
         if self._timer_of_deadline is not None:
             self._timer_of_deadline.cancel()

@@ -26,7 +26,7 @@ import numpy as np
 from headrace._src.core import errors
 from headrace._src.core.config import settings
 from headrace._src.devices.pending import Pending
-from headrace._src.devices.step_context import StepContext, active, current
+from headrace._src.devices.step_context import Record, StepContext, active, current
 from headrace._src.graph.control_roles import DEAD, Flow
 from headrace._src.graph.dataflow import Node, origin_of
 from headrace._src.graph.operation import Operation, Tensor
@@ -35,26 +35,33 @@ from headrace._src.runtime.frames import CONTROL, FrameNode, LoopFrame
 from headrace._src.runtime.kernels import ShapesChanged, copy_of, echo, failure, take, translate
 from headrace._src.runtime.waits import report_quiet
 
-__all__ = ["Observer", "Step", "context_in"]
+__all__ = ["Observer", "Step", "context_in", "put_back"]
 
 # Called after each kernel with the operation, its start and end in seconds, and its results.
 Observer = Callable[[Operation | Node, float, float, list[Any]], None]
 
 _NAP = 1.0  # seconds: a sleeping thread wakes this often, so that it notices Ctrl-C
+_NAP_INSIDE = 0.05  # in a branch, so that it notices that the whole step is cancelled
 _ARRIVED = -(2**60)  # dead count of a Merge with a live input: its dead inputs do not matter
 
 
 def context_in(
-    resources: Any, deadline: float | None = None, observe: Observer | None = None
+    resources: Any,
+    deadline: float | None = None,
+    observe: Observer | None = None,
+    inside: bool = False,
 ) -> tuple[StepContext, bool]:
     """Return the context of a new step, and whether it is a part of the step that this thread
-    runs: then they share what lives as long as a step.
+    runs: then they share what lives as long as a step. inside: it runs a branch of that step, and
+    is cancelled with it.
     """
     outer = current()
     context = StepContext(resources, None, deadline, observe)
     is_part = outer is not None and outer.resources is resources
     if outer is not None and is_part:
         context.id, context.container = outer.id, outer.container
+        if inside:
+            context.cancellation = outer.cancellation
     return context, is_part
 
 
@@ -119,23 +126,30 @@ class Step:
         observe: Observer | None = None,
         context: StepContext | None = None,
         wake: Callable[[Step], None] | None = None,
+        inside: bool = False,
     ) -> None:
         """`context`, `wake`: of a step in partitions, of which this is one; `wake` is called when
-        something has come that it was blocked on.
+        something has come that it was blocked on. `inside`: it runs a branch of another step.
         """
         self._program = executable.program
         self._look = executable.look
         self._frames = frames = executable.frames
         self._is_part = context is not None
         if context is None:
-            context, self._is_part = context_in(executable.resources, deadline, observe)
+            context, self._is_part = context_in(executable.resources, deadline, observe, inside)
         self._context = context
+        self._nap = _NAP_INSIDE if inside else _NAP
         self._wake = wake
         self._deadline = deadline
         self._observe = observe
         self._fed: dict[int, Any] = {}
         self._run_nodes: set[FrameNode] = set()  # the root frame's nodes that have run
         self._waiting: dict[Pending, tuple[_Iteration, FrameNode, float]] = {}
+        # Of a step that can put back what it has taken: who uses it, and whether that has happened.
+        self._users: tuple[frozenset[FrameNode], frozenset[FrameNode]] | None = None
+        self.used = self.sent = False
+        if context.taken is not None:
+            self.hold()
         self._over: deque[Pending] = deque()  # ended by other threads
         # The node whose kernel is running; None while the step sleeps.
         self._running: FrameNode | None = frames.nodes[0] if frames.nodes else None
@@ -163,9 +177,20 @@ class Step:
             for local in self._frames.after_feed[slot]:
                 self._arrive(self._root, local, value is DEAD, False)
 
+    def hold(self, taken: Record | None = None) -> None:
+        """Put back what the step takes from queues if it is cancelled before it is used. `taken`:
+        by what has run of it before.
+        """
+        context = self._context
+        if taken is not None or context.taken is None:
+            context.taken = [] if taken is None else taken
+        self._users = self._frames.uses
+
     def run(self, feeds: Sequence[Any]) -> list[Any]:
         """Feed all values, run all instructions and return all fetches."""
         self._look()
+        if self._frames.holds:
+            self.hold()
         program = self._program
         self.feed({slot: v for (_, slot), v in zip(program.feeds, feeds, strict=True)})
         try:
@@ -193,6 +218,21 @@ class Step:
             return [self.fetch(t, slot, last=True) for t, slot in program.fetches]
         finally:
             self.end()
+
+    @contextmanager
+    def refusing(self, number: int, pending: Pending) -> Iterator[None]:
+        """If the session was closed after the first `number` instructions had run, put back what
+        they have taken. (Otherwise the step itself does.)
+        """
+        try:
+            yield
+        except BaseException as error:
+            if not self._run_nodes and not self.used:
+                pending.cancel(error)
+                users = () if self._users is None else self._users[0]
+                if not any(node in users for node in self._frames.nodes[:number]):
+                    put_back(self._context, [pending] if pending.has_effect else [])
+            raise
 
     def begin(self, feeds: Sequence[Any], slots: Sequence[Any], number: int) -> None:
         """Feed all values, given that the first `number` instructions have run in the fixed order
@@ -292,7 +332,9 @@ class Step:
                     if ready or not self._frames.takes:
                         self._cancellation.check()
         except BaseException:
-            self.abandon()
+            left = self.abandon()
+            if not self.used:
+                put_back(self._context, left)
             raise
         ready.extend(postponed)
 
@@ -392,6 +434,9 @@ class Step:
                 self._next(iteration, node, results)
         else:
             self._deliver(iteration, node, results, alive)
+        if self._users is not None and alive:
+            self.used = self.used or node in self._users[0]
+            self.sent = self.sent or node in self._users[1]
         if iteration is self._root:
             self._run_nodes.add(node)
         iteration.outstanding -= 1
@@ -569,7 +614,7 @@ class Step:
                     if now >= quiet:
                         report_quiet(self.waiting(), patience)
                         quiet = float("inf")
-                    self._changed.wait(min(quiet - now, _NAP))
+                    self._changed.wait(min(quiet - now, self._nap))
             finally:
                 self._sleeper = None
 
@@ -622,10 +667,15 @@ class Step:
         message = f"Timed out waiting for notification: the step's deadline passed{while_}"
         self.cancel(errors.DeadlineExceededError(None, op, message))
 
-    def abandon(self) -> None:
-        """Cancel all Pendings after a failure, discard their results and drop all values."""
+    def abandon(self) -> list[Pending]:
+        """Cancel all Pendings after a failure, discard their results and drop all values. Return
+        the Pendings that were claimed before, and may still take something.
+        """
         error = errors.CancelledError(None, None, "the step was cancelled")
         left = [p for p in (*self._waiting, self._result) if isinstance(p, Pending)]
+        if self._users is not None:
+            effects = [p for p, (_, node, _) in self._waiting.items() if node in self._users[0]]
+            self.used = self.used or any(p.has_effect for p in effects)
         for pending in left:
             pending.cancel(error)
         for pending in left:
@@ -634,11 +684,24 @@ class Step:
         self._waiting.clear()
         self._ready.clear()
         _drop_values(self._root)
+        return [p for p in left if p.has_effect]
 
     def _failed(self, error: Exception, node: FrameNode, given: Sequence[Any]) -> errors.OpError:
+        self.used = True  # the element that was taken may be the reason
         tensors = {slot: t for t, slot in self._program.feeds}
         fed = [(tensors[slot], value) for slot, value in self._fed.items()]
         return failure(error, node.op, given, fed)
+
+
+def put_back(context: StepContext, left: Sequence[Pending]) -> None:
+    """Put back what a cancelled step has taken. left: Pendings that were claimed, and may still
+    take something.
+    """
+    if context.taken is None:
+        return
+    for pending in left:
+        pending.then(lambda _: context.put_back())
+    context.put_back()
 
 
 def _drop_values(iteration: _Iteration) -> None:

@@ -32,9 +32,11 @@ from headrace._src.graph.operation import Operation
 from headrace._src.graph.partition import Partitions
 from headrace._src.graph.structured import Unraisable
 from headrace._src.ops.base.transfers import is_recv, is_send
+from headrace._src.optimize.races import find_races
 from headrace._src.partition.shares import Share, shares
 from headrace._src.pipeline import Options, divide, optimise, prepare
 from headrace._src.place.constraints import Placement, StepPlacement
+from headrace._src.runtime.takings import holds
 from headrace._src.server.piecewise import piecewise
 from headrace._src.server.registration import pack
 from headrace._src.session import configuration
@@ -59,7 +61,7 @@ class RemoteDevice(Device):
 
 def shapes_of(tensors: Sequence[Any]) -> tuple[Any, ...]:
     """Return what distinguishes the variants of a step: the shapes of its feeds."""
-    return tuple([np.shape(value) for value in tensors])
+    return tuple(map(np.shape, tensors))
 
 
 class MirroredGraph:
@@ -111,14 +113,16 @@ class MirroredGraph:
         mixed = True if request.mixed else self._options.mixed
         options = replace(self._options, placement=self._placement, mixed=mixed)
         step = self._steps.get(request.number)
+        races: list[tuple[str, str, str]] = []
         if step is None:
             step = prepare(
                 [self._graph.get_tensor_by_name(name) for name in request.fetches],
                 [self._graph.get_operation_by_name(name) for name in request.targets],
                 [self._graph.get_tensor_by_name(name) for name in request.feeds],
                 options,
-                report=False,  # the tasks decide which access comes first
+                report=False,  # the client has the lines of the operations
             )
+            races = [(r.variable[1], r.read.name, r.write.name) for r in find_races(step)]
             self._placement.pin(step)
             self._steps[request.number] = step
         notice = ""
@@ -130,7 +134,7 @@ class MirroredGraph:
         else:
             flow = self._optimised(step, shapes, options)
             divided = _by_task(divide(flow or step, options, as_is=flow is None), flow is None)
-        return divided._replace(notice=notice)
+        return divided._replace(notice=notice, races=races)
 
     def _optimised(
         self, step: Dataflow, shapes: Sequence[Any] | None, options: Options
@@ -167,12 +171,14 @@ def _looks_up(op: Operation) -> bool:
 def _by_task(step: Partitions, as_is: bool) -> Divided:
     """Return the shares of the tasks, packed for the way."""
     edges = _edges(step)
+    held = holds(node for part in step.parts for node in part.flow.nodes)
     sources: list[Any] = [None] * len(step.tensors)
     parts, feeds = {}, {}
     for share in shares(step, task_of):
         for i, position in enumerate(share.fetches):
             sources[position] = share.task, i
-        parts[share.task] = _packed(share, edges, as_is)
+        about, payload = _packed(share, edges, as_is)
+        parts[share.task] = {**about, "holds": held}, payload
         feeds[share.task] = share.feeds
     return Divided(parts, feeds, tuple(sources))
 

@@ -9,7 +9,6 @@ import os
 import select
 import signal
 import time
-from types import TracebackType
 from typing import Any
 
 from headrace._src.core import errors
@@ -18,6 +17,7 @@ from headrace._src.core.proto import ServerDef
 from headrace._src.devices.target import usable_cores
 from headrace._src.distributed.cluster_spec import ClusterSpec
 from headrace._src.server.processes import TaskProcess, TaskStarter, stop_all
+from headrace._src.server.running_cluster import RunningCluster
 from headrace._src.transport.reserve import Reservation, reserve
 
 __all__ = ["LocalCluster", "local"]
@@ -27,7 +27,7 @@ _LADDER = ((0.0, signal.SIGTERM), (3.0, signal.SIGKILL))
 
 
 @export("cluster.LocalCluster")
-class LocalCluster:
+class LocalCluster(RunningCluster):
     """Server processes on this host: a context manager, which stops them at its end. They also end
     when this process dies.
 
@@ -51,17 +51,6 @@ class LocalCluster:
         except BaseException:
             self.close()
             raise
-
-    @property
-    def targets(self) -> dict[str, list[str]]:
-        """The targets of the tasks of each job, in order."""
-        spec = self.spec
-        return {job: [f"grpc://{a}" for a in spec.job_tasks(job)] for job in spec.jobs}
-
-    @property
-    def target(self) -> str:
-        """The target of the first worker."""
-        return self.targets["worker"][0]
 
     @property
     def pids(self) -> dict[str, list[int]]:
@@ -93,17 +82,6 @@ class LocalCluster:
         self._starter.close()
         for each in self._reserved:
             each.close()
-
-    def __enter__(self) -> LocalCluster:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _start(self, job: str, index: int) -> TaskProcess:
         cluster = self.spec.as_cluster_def()

@@ -2,8 +2,8 @@
 graphs, and the steps that run.
 
 A graph is interpreted when it first runs and compiled when it comes back, as in a session of one
-process (pipeline.tiers). A brief step runs in the loop's thread, where its frames arrive; another
-one runs in a thread of the pool.
+process (pipeline.tiers). A brief step runs in the loop's thread, where its frames arrive: as a line
+of instructions if it can (runtime.brief_step). Another step runs in a thread of the pool.
 """
 
 from __future__ import annotations
@@ -22,22 +22,23 @@ from headrace._src.devices import workers
 from headrace._src.devices.device import new_devices, within
 from headrace._src.devices.rendezvous import Key, RemoteRendezvous
 from headrace._src.devices.resources import ResourceHandle, Resources
+from headrace._src.devices.step_context import StepContext
 from headrace._src.devices.variable_state import VariableState, shared
 from headrace._src.distributed import messages as say
 from headrace._src.distributed.cluster_spec import task_of
 from headrace._src.distributed.instructions import Peer
-from headrace._src.distributed.values import handle_of, holds_handle, sendable
+from headrace._src.distributed.values import is_wrapped, sendable, unwrapped
 from headrace._src.graph.control_roles import DEAD
 from headrace._src.graph.dataflow import Dataflow, ValueType
 from headrace._src.graph.flow_def import decode_flow
 from headrace._src.graph.graph import Graph
-from headrace._src.ops.base.transfers import is_recv, key_of
+from headrace._src.ops.base.transfers import is_recv, is_send, key_of
 from headrace._src.ops.state.session_handles import TensorHandle
 from headrace._src.partition.shares import feeds_of
 from headrace._src.pipeline import Options, compile_at, finish_partitions
 from headrace._src.runtime import PartitionedExecutable, guarded
 from headrace._src.runtime.brief import brief
-from headrace._src.runtime.brief_step import BriefStep, line_of
+from headrace._src.runtime.brief_step import BriefStep, Outcome, check, line_of
 from headrace._src.runtime.kernels import copy_of
 from headrace._src.runtime.served import ServedStep
 from headrace._src.server.piecewise import CLIENT
@@ -46,7 +47,6 @@ from headrace._src.server.shared_results import sends_in_place
 from headrace._src.session import configuration
 from headrace._src.session.function_runs import FunctionRuns
 from headrace._src.session.tracing import TraceRecorder, listed
-from headrace._src.transport.frame import Frame
 from headrace._src.transport.slabs import shared_slabs
 
 __all__ = ["Running", "WorkerState"]
@@ -79,6 +79,9 @@ class _Graph:
             message = GraphDef.FromString(encoded)
             self.parts.append((device, decode_flow(message, session.graph)))
         self._as_is = bool(about["as_is"])
+        # A piecewise step may have shown its client what it has taken.
+        self.holds = bool(about.get("holds", False))
+        self.is_shared = len(request.tasks) > 1
         self.outgoing: dict[tuple[str, str, str], tuple[int, Peer]] = {}
         self.incoming: dict[int, tuple[str, int, str, str]] = {}
         for number, sender, receiver, tensor in about["edges"]:
@@ -93,12 +96,11 @@ class _Graph:
             self.outgoing[device, CLIENT, tensor] = number, master
         self._feeds = feeds_of(flow for _, flow in self.parts)
         types = self._received_types()
-        # Handles travel as text.
-        self._fed_handles = {i for i, f in enumerate(self._feeds) if holds_handle(f.type.dtype)}
-        self.handle_edges = {edge for edge, type_ in types.items() if holds_handle(type_.dtype)}
-        self._types = {e: type_ for e, type_ in types.items() if e not in self.handle_edges}
-        # Handles, and steps that are fed and fetched piece by piece, need more than a line.
-        self._is_special = bool(self._fed_handles or self.handle_edges or about.get("sent"))
+        # Handles and variants travel as strings.
+        self.wrapped_edges = {e: t.dtype for e, t in types.items() if is_wrapped(t.dtype)}
+        self.types = {e: type_ for e, type_ in types.items() if e not in self.wrapped_edges}
+        # Such values, and steps that are fed and fetched piece by piece, need more than a line.
+        self._is_special = bool(about.get("sent")) or any(map(_has_wrapped, self.parts))
         jit = session.options.jit
         when = [] if self._as_is else [compile_at(flow, jit) for _, flow in self.parts]
         self._when = min(filter(None, when), default=0)
@@ -119,10 +121,6 @@ class _Graph:
             if (sender, receiver, tensor) in types
         }
 
-    def check(self, edge: int, value: Any) -> None:
-        """Raise if a tensor of another task has another type than native code relies on."""
-        _check(value, self._types.get(edge), "a tensor of another task")
-
     def fed(self, tensors: Sequence[Any]) -> list[Any]:
         """Return the values of the feeds."""
         if len(tensors) != len(self._feeds):
@@ -131,16 +129,16 @@ class _Graph:
             )
         values = list(tensors)
         for i, feed in enumerate(self._feeds):
-            if i in self._fed_handles:
-                values[i] = self.handle_of(values[i])
+            if is_wrapped(feed.type.dtype):
+                values[i] = self.unwrapped(values[i], feed.type.dtype)
             else:
-                _check(values[i], feed.type, f"the value of {feed.name}")
+                check(values[i], feed.type, f"the value of {feed.name}")
         return values
 
-    def handle_of(self, text: Any) -> Any:
-        """Return the handle that came as text."""
+    def unwrapped(self, value: Any, dtype: Any) -> Any:
+        """Return the handle or variant that came as strings."""
         resources = self.session.resources
-        found = handle_of(text, partial(TensorHandle, resources))
+        found = unwrapped(value, dtype, partial(TensorHandle, resources))
         if isinstance(found, ResourceHandle):
             kinds = [VariableState, *type(resources.peek(found)).__mro__]
             known = [kind for kind in kinds if kind.__name__ == found.kind.__name__]
@@ -156,7 +154,7 @@ class _Graph:
                 guard: Any = partial(guarded, resources)
             else:
                 guard = sends_in_place(program, resources)
-            self.executable = PartitionedExecutable(program, self.session.resources, guard)
+            self.executable = PartitionedExecutable(program, resources, guard, self.holds)
         self.brief = brief(program)
         self.line = None
         if self.brief and not self._is_special and not options.check_numerics:
@@ -167,14 +165,17 @@ class _Graph:
         key = tuple(key_of(recv.attrs)[:4])
         return next((number for number, edge in self.incoming.items() if edge == key), None)
 
-    def _outgoing(self, send: Any) -> tuple[Peer, Frame] | None:
-        """Return the receiver of a Send, and the frame that its tensors travel in."""
+    def _outgoing(self, send: Any) -> tuple[Peer, int, bytes] | None:
+        """Return the receiver of a Send, and kind and head of the frames that its tensors travel
+        in.
+        """
         key = key_of(send.attrs)
         found = self.outgoing.get((key.sender, key.receiver, key.tensor))
-        if found is None:
+        if found is None or any(is_wrapped(value.dtype) for value in send.inputs):
             return None
         number, peer = found
-        return peer, Frame(*say.encode(say.SentTensor(0, number, 0, "", ())))
+        kind, _, head, _ = say.encode(say.SentTensor(0, number, 0, "", ()))
+        return peer, kind, head
 
     def is_due(self) -> bool:
         """In the loop: count a run; return whether the graph is to be compiled before it."""
@@ -186,29 +187,27 @@ class _Graph:
         self._use(compiled=True)
 
 
-def _check(value: Any, wanted: ValueType | None, what: str) -> None:
-    """Raise if a value from another process does not have the type that is declared."""
-    if value is None or wanted is None:
-        return
-    dtype, sizes = wanted.dtype.base_dtype.as_numpy_dtype, wanted.sizes
-    if value.dtype != dtype or (sizes is not None and value.shape != sizes):
-        got = f"{value.dtype}[{','.join(map(str, value.shape))}]"
-        raise errors.InvalidArgumentError(None, None, f"{what} is {got}, and not {wanted}")
+def _has_wrapped(part: tuple[str, Dataflow]) -> bool:
+    """Return whether values that travel as strings may enter or leave a partition."""
+    flow = part[1]
+    crossing = [v for n in flow.nodes if is_send(n) for v in n.inputs] + list(flow.fetches)
+    crossing += [feed.value for feed in flow.feeds]
+    crossing += [v for n in flow.nodes if is_recv(n) for v in n.outputs]
+    return any(is_wrapped(v.dtype) for v in crossing)
 
 
 class Running:
-    """A step on this worker, from its start to its end."""
+    """A step on this worker that is not a line, from its start to its end."""
 
-    def __init__(self, number: int, graph: Any, request: say.RunGraph, host: Any) -> None:
+    def __init__(
+        self, number: int, graph: _Graph, request: say.RunGraph, feeds: list[Any], host: Any
+    ) -> None:
         self.number = number
-        self.key = graph
+        self.graph = graph
         self.request = request
         self.host = host
-        self.graph: _Graph | None = None
         self.step: ServedStep | None = None
-        self.quick: BriefStep | None = None  # instead of `step`
-        self.steps: dict[int, Running] = {}
-        self.feeds: list[Any] = []
+        self.feeds = feeds
         self.stopped: tuple[BaseException, bool] | None = None
         self.rendezvous: RemoteRendezvous | None = None
         self.recorder: TraceRecorder | None = None
@@ -216,7 +215,6 @@ class Running:
 
     def push(self, key: Key, value: Any, error: BaseException | None) -> None:
         """Send a tensor to another task."""
-        assert self.graph is not None
         if error is not None:
             raise error
         number, peer = self.graph.outgoing[key.sender, key.receiver, key.tensor]
@@ -224,63 +222,56 @@ class Running:
             value = None if value is DEAD else sendable(copy_of([value], 0))
             self.host.tell(peer, say.FetchedPiece(self.number, number, (value,)))
             return
-        link = self._link_to(peer)
-        tensor = None if value is DEAD else sendable(shared(value) if link.unix else value)
-        frame = key.frame if isinstance(key.frame, str) else ""
-        message = say.SentTensor(self.number, number, key.iteration, frame, (tensor,))
-        link.send(Frame(*say.encode(message)))
-
-    def send(self, edge: tuple[Peer, Frame], value: Any) -> None:
-        """Send a tensor of a quick step to another task."""
-        peer, frame = edge
-        self._link_to(peer).send(Frame(frame.kind, self.number, frame.head, (value,)))
-
-    def _link_to(self, peer: Peer) -> Any:
-        """Return the link to another task; raise if it is gone."""
         link = self.host.link_to(peer)
         if link is None:
             raise errors.UnavailableError(None, None, f"{peer.name} is gone")
-        return link
-
-    def over(self, fetches: list[Any] | None, error: BaseException | None) -> None:
-        """A quick step has ended."""
-        self.steps.pop(self.number, None)
-        self.done(fetches, error)
+        tensor = None if value is DEAD else sendable(shared(value) if link.unix else value)
+        frame = key.frame if isinstance(key.frame, str) else ""
+        message = say.SentTensor(self.number, number, key.iteration, frame, (tensor,))
+        link.send(say.encode(message))
 
     def deliver(self, message: say.SentTensor) -> None:
         """Take a tensor of another task."""
-        assert self.graph is not None
-        self.graph.check(message.edge, message.tensors[0])
-        if self.quick is not None:
-            self.quick.arrive(message.edge, message.tensors[0])
-            return
         assert self.rendezvous is not None
         edge = self.graph.incoming.get(message.edge)
         if edge is None:
             return  # a peer that takes part, but sends nonsense, harms only its own step
         key = Key(*edge, message.frame or 0, message.iteration)
         value = message.tensors[0]
-        if message.edge in self.graph.handle_edges and value is not None:
-            value = self.graph.handle_of(value)
+        if message.edge in self.graph.wrapped_edges and value is not None:
+            value = self.graph.unwrapped(value, self.graph.wrapped_edges[message.edge])
+        elif message.edge in self.graph.types and value is not None:
+            check(value, self.graph.types[message.edge], "a tensor of another task")
         self.rendezvous.arrive(key, DEAD if value is None else value)
 
     def done(self, fetches: list[Any] | None, error: BaseException | None) -> None:
         """Called once, when nothing of the step runs any more."""
         stats = None
-        if fetches is not None:
-            try:
-                fetches = list(map(sendable, fetches))
-            except errors.OpError as failed:
-                fetches, error = None, failed
+        fetches, error = _to_send(fetches, error)
         if self.recorder is not None and error is None:
             stats = np.frombuffer(self._recorded(), np.uint8)
-        self.host.ended(self.number, fetches, error, stats)
+        self.host.ended(self.number, fetches, error, stats, self._elements())
+
+    def _elements(self) -> int:
+        """Return what became of the elements that the step has taken (see StepDone)."""
+        step, graph = self.step, self.graph
+        if step is None or graph is None or not graph.is_shared:
+            return 0
+        return say.HELD * step.taken | say.USED * step.used
 
     def _recorded(self) -> bytes:
         """Return the RunMetadata of this part of the step."""
-        assert self.recorder is not None and self.graph is not None
+        assert self.recorder is not None
         program = self.graph.executable.program
         return self.recorder.part(self.request.ahead, program.devices[0], program.instructions)
+
+
+def _to_send(fetches: list[Any] | None, error: BaseException | None) -> Outcome:
+    """Return the outcome of a step with fetches that can travel."""
+    try:
+        return (list(map(sendable, fetches)) if fetches else fetches), error
+    except errors.OpError as failed:
+        return None, failed
 
 
 class WorkerState:
@@ -296,7 +287,9 @@ class WorkerState:
         self._sessions: dict[Any, _Session] = {}
         self._graphs: dict[Any, _Graph] = {}
         self._running: dict[int, Running] = {}
-        self._due: deque[ServedStep] = deque()
+        self._held: dict[int, StepContext] = {}  # of ended steps that have taken elements
+        self._lines: dict[int, BriefStep] = {}
+        self.due: deque[ServedStep] = deque()
         self._brief: set[ServedStep] = set()
 
     # -- Sessions and graphs -----------------------------------------------------------------------
@@ -343,32 +336,33 @@ class WorkerState:
 
     # -- Steps -------------------------------------------------------------------------------------
 
-    def start(self, running: Running) -> None:
-        """In the loop: start a step."""
-        graph = running.graph = self._graphs[running.key]
-        self._running[running.number] = running
+    def start(self, number: int, key: Any, request: say.RunGraph) -> Outcome | None:
+        """In the loop: start a step; return its outcome if it has ended."""
+        graph = self._graphs[key]
         try:
-            running.feeds = graph.fed(running.request.tensors)
+            feeds = graph.fed(request.tensors)
         except errors.OpError as error:
-            self._running.pop(running.number)
-            running.done(None, error)
-            return
+            return None, error
         due = graph.is_due()
-        if graph.line is not None and not due and not running.request.traced:
-            running.steps = self._running
-            running.quick = BriefStep(graph.line, running.feeds, running)
-            running.quick.start()
-            return
+        if graph.line is not None and not due and not request.traced:
+            step = BriefStep(number, graph.line, feeds, self._host.send_tensor)
+            outcome = step.start()
+            if outcome is None:
+                self._lines[number] = step
+                return None
+            return _to_send(*outcome)
+        running = Running(number, graph, request, feeds, self._host)
+        self._running[number] = running
         running.rendezvous = RemoteRendezvous(self._own.__contains__, running.push)
         running.brief = graph.brief and not due
         if running.brief:
             self._begin(running)
         else:
             workers.start(lambda: self._begin_long(running, due))
+        return None
 
     def _begin_long(self, running: Running, due: bool) -> None:
         """In a thread of the pool: compile a step if that is due, and start it."""
-        assert running.graph is not None
         try:
             if due:
                 running.graph.compile()
@@ -382,7 +376,7 @@ class WorkerState:
 
     def _begin(self, running: Running) -> None:
         graph, request = running.graph, running.request
-        assert graph is not None and running.rendezvous is not None
+        assert running.rendezvous is not None
         observe = None
         if request.traced:
             running.recorder = recorder = TraceRecorder(
@@ -392,8 +386,11 @@ class WorkerState:
 
         def done(fetches: list[Any] | None, error: BaseException | None) -> None:
             self._running.pop(running.number, None)
-            if running.step is not None:
-                self._brief.discard(running.step)
+            step = running.step
+            if step is not None:
+                self._brief.discard(step)
+                if step.taken and graph.is_shared:
+                    self._held[running.number] = step.context
             running.done(fetches, error)
 
         step = ServedStep(graph.executable, running.rendezvous, self, observe=observe, done=done)
@@ -404,50 +401,63 @@ class WorkerState:
             step.cancel(*running.stopped)
         step.start(running.feeds)
         if running.brief:
-            self._due.append(step)
+            self.due.append(step)
 
     def schedule(self, step: ServedStep) -> None:
         """Pump a step soon; any thread may call this."""
         if step not in self._brief:
             workers.start(step.pump)
         else:
-            self._due.append(step)
+            self.due.append(step)
             if not self._host.is_in_loop():
                 self._host.wake()
 
-    def pump(self) -> bool:
-        """In the loop: run the brief steps that are due; return whether there was one."""
-        if not self._due:
-            return False
-        while self._due:
-            self._due.popleft().pump()
-        return True
+    def pump(self) -> None:
+        """In the loop: run the brief steps that are due."""
+        while self.due:
+            self.due.popleft().pump()
 
-    def cancel(self, number: int, error: BaseException, gentle: bool) -> None:
-        """Stop a step."""
+    def cancel(self, number: int, error: BaseException, gentle: bool) -> Outcome | None:
+        """Stop a step; return its outcome if it has ended."""
+        if number in self._lines:
+            if gentle:
+                return None  # it waits for nothing but other tasks
+            del self._lines[number]
+            return None, error
         running = self._running.get(number)
         if running is None:
-            return
+            return None
         if running.step is not None and isinstance(error, errors.DeadlineExceededError):
             error = running.step.lateness()  # names what runs, or is waited for
         running.stopped = error, gentle
-        if running.quick is not None:
-            if not gentle:  # it waits for nothing but other tasks
-                running.quick.abort(error)
-            return
         if running.step is None:
-            return
+            return None
         if gentle:
             running.step.cancel(error, gentle)
         else:
             running.step.abort(error)
+        return None
 
-    def deliver(self, number: int, message: say.SentTensor) -> None:
-        """Give a tensor to a step."""
+    def settle(self, number: int, returns: bool) -> None:
+        """Put the elements that a step has taken back to their queues, or drop them."""
+        context = self._held.pop(number, None)
+        if context is not None and returns:
+            context.put_back()
+
+    def deliver(self, number: int, message: say.SentTensor) -> Outcome | None:
+        """Give a tensor to a step; return its outcome if it has ended."""
+        step = self._lines.get(number)
+        if step is not None:
+            outcome = step.arrive(message.edge, message.tensors[0])
+            if outcome is None:
+                return None
+            del self._lines[number]
+            return _to_send(*outcome)
         running = self._running.get(number)
         if running is None:
-            return
+            return None
         try:
             running.deliver(message)
         except errors.InvalidArgumentError as error:
-            self.cancel(number, error, gentle=False)
+            return self.cancel(number, error, gentle=False)
+        return None

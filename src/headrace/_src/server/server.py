@@ -6,7 +6,7 @@ import atexit
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from headrace._src.core.config import settings
@@ -15,8 +15,9 @@ from headrace._src.core.proto import ServerDef
 from headrace._src.distributed.cluster_spec import ClusterSpec
 from headrace._src.server.status import start_reporting
 from headrace._src.server.task import Task
+from headrace._src.transport.moves import set_moves
 
-__all__ = ["Server"]
+__all__ = ["Server", "finished_steps", "learn_moves", "stop_all"]
 
 _FAREWELL = 2.0  # seconds for the main thread of a fenced process
 _running: set[Task] = set()  # a server serves until it is stopped, or the process ends
@@ -59,7 +60,7 @@ class Server:
         if not self._started:
             self._started = True
             self._task.start()
-            self._end_reports = start_reporting(self._task.name, lambda: self._task.finished)
+            self._end_reports = start_reporting(self._task.name, self._task.counts)
 
     def join(self) -> None:
         """Block until the server ends.
@@ -137,13 +138,25 @@ def _exit_soon() -> None:
     os._exit(os.EX_TEMPFAIL)
 
 
-def _stop_all() -> None:
-    """Tell the other tasks that this process ends by itself. If an exception ends it, it counts as
-    lost: they expect it to be started again.
+def stop_all(clean: bool) -> None:
+    """End the servers of this process. clean: whether it ends by itself; otherwise it counts as
+    lost, and the other tasks expect it to be started again.
     """
-    failed = getattr(sys, "last_value", None) is not None
     for task in list(_running):
-        task.stop(clean=not failed)
+        task.stop(clean=clean)
+    _running.clear()
 
 
-atexit.register(_stop_all)
+def learn_moves(moves: Mapping[str, str]) -> None:
+    """Learn where tasks are now that were started again elsewhere (transport/moves.py)."""
+    new = set_moves(moves)
+    for task in list(_running):
+        task.leave(new)
+
+
+def finished_steps() -> int:
+    """Return how many steps have ended on the servers of this process."""
+    return sum(task.finished for task in list(_running))
+
+
+atexit.register(lambda: stop_all(clean=getattr(sys, "last_value", None) is None))

@@ -14,11 +14,10 @@ from typing import Any
 from headrace._src.devices.allocator import SHARED_FROM
 from headrace._src.devices.buffers import allocating
 from headrace._src.devices.resources import Resources
-from headrace._src.distributed.cluster_spec import task_of
-from headrace._src.graph.dataflow import Node, Value
+from headrace._src.graph.dataflow import Value
 from headrace._src.graph.partition import PartitionedProgram
 from headrace._src.graph.program import Instruction
-from headrace._src.ops.base.transfers import is_send
+from headrace._src.ops.base.transfers import leaves_task
 
 __all__ = ["sends_in_place"]
 
@@ -31,7 +30,7 @@ def sends_in_place(program: PartitionedProgram, resources: Resources) -> Guard:
         value
         for part in program.programs
         for instruction in part.instructions
-        if _leaves(instruction.op)
+        if leaves_task(instruction.op)
         for value in instruction.op.inputs
         if _may_be_large(value)
     }
@@ -44,12 +43,6 @@ def sends_in_place(program: PartitionedProgram, resources: Resources) -> Guard:
         return kernel if shared is None else allocating(kernel, shared.allocate, SHARED_FROM)
 
     return guard
-
-
-def _leaves(node: Node) -> bool:
-    """Return whether a node sends to another task."""
-    attrs = node.attrs
-    return is_send(node) and task_of(attrs["send_device"]) != task_of(attrs["recv_device"])
 
 
 def _may_be_large(value: Value) -> bool:

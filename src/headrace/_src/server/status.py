@@ -1,5 +1,5 @@
-"""What a server tells the process that has started it. In: the steps that have ended. Out: lines of
-JSON on a pipe, one at the start and then two per second.
+"""What a server tells the process that has started it. In: the steps that have ended and those that
+run. Out: lines of JSON on a pipe, one at the start and then two per second.
 
 The file descriptor of the pipe is HEADRACE_STATUS_FD; a process without one reports nothing. A
 report never blocks: if nobody reads, it is dropped. Nothing but reports depends on them.
@@ -23,10 +23,11 @@ INTERVAL = 0.5  # seconds between two reports
 
 @dataclass(frozen=True, slots=True)
 class StatusReport:
-    """What a server says: its task, and how many steps have ended there."""
+    """What a server says: its task, how many steps have ended there, and how many run."""
 
     task: str
     steps: int
+    running: int = 0
 
     def line(self) -> bytes:
         """Return the report as it travels."""
@@ -37,13 +38,15 @@ def parse(line: bytes) -> StatusReport | None:
     """Return the report in a line, None if there is none."""
     try:
         found = json.loads(line)
-        return StatusReport(str(found["task"]), int(found["steps"]))
+        return StatusReport(str(found["task"]), int(found["steps"]), int(found["running"]))
     except (ValueError, TypeError, KeyError):
         return None
 
 
-def start_reporting(task: str, steps: Callable[[], int]) -> Callable[[], None]:
-    """Report until the function that is returned is called."""
+def start_reporting(task: str, counts: Callable[[], tuple[int, int]]) -> Callable[[], None]:
+    """Report until the function that is returned is called. counts: returns how many steps have
+    ended, and how many run.
+    """
     ended = threading.Event()
     pipe = settings().status_fd
     if pipe is not None:
@@ -52,7 +55,7 @@ def start_reporting(task: str, steps: Callable[[], int]) -> Callable[[], None]:
             os.set_blocking(pipe, False)
             write = threading.Thread(
                 target=_report,
-                args=(pipe, task, steps, ended),
+                args=(pipe, task, counts, ended),
                 name="headrace status",
                 daemon=True,
             )
@@ -60,10 +63,12 @@ def start_reporting(task: str, steps: Callable[[], int]) -> Callable[[], None]:
     return ended.set
 
 
-def _report(pipe: int, task: str, steps: Callable[[], int], ended: threading.Event) -> None:
+def _report(
+    pipe: int, task: str, counts: Callable[[], tuple[int, int]], ended: threading.Event
+) -> None:
     while True:
         try:
-            os.write(pipe, StatusReport(task, steps()).line())
+            os.write(pipe, StatusReport(task, *counts()).line())
         except BlockingIOError:
             pass  # nobody reads
         except OSError:

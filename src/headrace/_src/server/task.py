@@ -14,8 +14,9 @@ import secrets
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, partial
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -31,27 +32,27 @@ from headrace._src.distributed.instructions import Peer
 from headrace._src.distributed.master import Master
 from headrace._src.distributed.worker import Worker
 from headrace._src.server.dividing import MirroredGraph, RemoteDevice, shapes_of
-from headrace._src.server.running import Running, WorkerState
+from headrace._src.server.running import WorkerState
 from headrace._src.session import configuration
-from headrace._src.transport.connect import Connection, connect, listen, same_address
+from headrace._src.transport.connect import (
+    Connection,
+    connect,
+    listen,
+    same_address,
+    split_address,
+)
 from headrace._src.transport.frame import Frame
 from headrace._src.transport.handshake import Hello, Service
 from headrace._src.transport.heartbeat import Answers, Heartbeat, Responder
 from headrace._src.transport.keys import configured_key
 from headrace._src.transport.link import Link
-from headrace._src.transport.loop import Loop
+from headrace._src.transport.loop import Loop, LoopTimer
 
 __all__ = ["Task", "new_incarnation"]
 
 _RETRY = 0.2  # seconds between attempts to connect
 _PATIENCE = 5.0  # seconds for one attempt
 _LINGER = 2.0  # seconds that a task stays after its last worker has left
-
-_OF_STEPS_TO_WORKER = frozenset({say.RunGraph, say.AbortStep, say.SentTensor})
-_TO_WORKER = _OF_STEPS_TO_WORKER | {
-    *(say.OpenWorkerSession, say.CloseWorkerSession, say.RegisterGraph, say.DeregisterGraph)
-}
-_OF_STEPS_TO_MASTER = frozenset({say.RunStep, say.StepDone, say.StepFailed})
 
 _log = logging.getLogger("headrace")
 
@@ -89,7 +90,8 @@ class Task:
         self._clean: set[Peer] = set()  # peers that have said goodbye
         self._masters: dict[str, Peer] = {}  # other tasks that have opened sessions here
         self._events: deque[Callable[[], list[Any]]] = deque()
-        self._alarm: Any = None
+        self._alarm = inf  # when the timer rings
+        self._timer: LoopTimer | None = None
         self._over = threading.Condition()
         self._stopped: str | None = None
         self._loop = Loop()
@@ -106,20 +108,32 @@ class Task:
             do.Forget: self._forget,
             do.Start: self._start,
             do.CancelStep: self._cancel_step,
+            do.Settle: self._settle,
             do.Deliver: self._deliver,
             do.ResetState: self._reset_state,
             do.Extend: self._extend,
             do.Drop: self._drop,
             do.Divide: self._divide,
         }
+        self._receivers: dict[type[Any], Callable[[Peer, Any], list[Any]]] = {
+            **self._worker.handlers,
+            say.OpenWorkerSession: self._open_worker_session,
+            say.ResetContainers: self._reset,
+            say.Goodbye: self._goodbye,
+            say.Fenced: lambda peer, message: [do.Stop(message.reason)],
+            say.Spec: self._compare,
+            say.OpenSession: self._open_session,
+        }
 
     # -- Life --------------------------------------------------------------------------------------
 
     def listen(self, address: str) -> str:
         """Open the port; return the address, with the port that was chosen if none was named."""
+        _responder()  # before others can connect: it takes a moment, in which nothing would answer
         listener = listen(address, self._key)
         self._loop.listen(listener, self._hello, self._linked)
-        self._addresses[self.name] = listener.address
+        if split_address(address)[1] == 0:
+            self._addresses[self.name] = listener.address
         return listener.address
 
     def start(self) -> None:
@@ -131,6 +145,10 @@ class Task:
         self._thread = threading.get_ident()
         np.seterr(all="ignore")  # of this thread, which runs kernels of brief steps
         self._perform(self._master.connected(self.me, time.monotonic()))
+
+    def counts(self) -> tuple[int, int]:
+        """Return how many steps have ended well, and how many run; from any thread."""
+        return self.finished, len(self._worker.running())
 
     def is_in_loop(self) -> bool:
         """Return whether this is the loop's thread."""
@@ -176,38 +194,59 @@ class Task:
 
     def _frame(self, link: Link, frame: Frame) -> None:
         """In the loop: a frame has come."""
-        self._perform(self._received(link.context, say.decode(*frame)))
+        message = say.decode(*frame)
+        receive = self._receivers.get(type(message), self._to_master)
+        self._perform(receive(link.context, message))
 
-    def _received(self, peer: Peer, message: Any) -> list[Any]:
-        form = type(message)
-        if form in _OF_STEPS_TO_WORKER:
-            return self._worker.received(peer, message)
-        if form in _OF_STEPS_TO_MASTER:
-            return self._master.received(peer, message, time.monotonic())
-        if form in _TO_WORKER or (form is say.ResetContainers and self._is_task(peer)):
-            if form is say.OpenWorkerSession and peer != self.me:
-                self._masters[peer.name] = peer
-            return self._worker.received(peer, message)
-        if form is say.Goodbye:
-            with self._over:
-                self._clean.add(peer)
-                self._over.notify_all()
-            return []
-        if form is say.Fenced:
-            return [do.Stop(message.reason)]
-        if form is say.Spec:
-            return self._compare(peer, message)
-        if form is say.OpenSession:
-            return self._with_config(peer, message)
+    def _to_master(self, peer: Peer, message: Any) -> list[Any]:
         return self._master.received(peer, message, time.monotonic())
 
-    def _with_config(self, peer: Peer, message: say.OpenSession) -> list[Any]:
+    def _reset(self, peer: Peer, message: say.ResetContainers) -> list[Any]:
+        """A client asks the master, and the master the workers."""
+        if self._is_task(peer):
+            return self._worker.received(peer, message)
+        return self._to_master(peer, message)
+
+    def _goodbye(self, peer: Peer, message: say.Goodbye) -> list[Any]:
+        with self._over:
+            self._clean.add(peer)
+            self._over.notify_all()
+        return []
+
+    def _open_session(self, peer: Peer, message: say.OpenSession) -> list[Any]:
         try:
             config = ConfigProto.FromString(message.config)
             configuration.options(config, remote=True)
+            self._adopt(config)
         except Exception as error:
             return [do.Send(peer, say.failed(message.number, error))]
-        return self._master.received(peer, message, time.monotonic())
+        return self._to_master(peer, message)
+
+    def _open_worker_session(self, peer: Peer, message: say.OpenWorkerSession) -> list[Any]:
+        try:
+            self._adopt(ConfigProto.FromString(message.config))
+        except Exception as error:
+            return [do.Send(peer, say.failed(message.number, error))]
+        if peer != self.me:
+            self._masters[peer.name] = peer
+        return self._worker.received(peer, message)
+
+    def _adopt(self, config: Any) -> None:
+        """Take note of the tasks of a session's own cluster; InvalidArgumentError if it gives a
+        task of this one another address.
+        """
+        if not config.HasField("cluster_def"):
+            return
+        theirs = ClusterSpec(config.cluster_def).addresses()
+        found = conflict(self._addresses, theirs, same_address)
+        if found is None and self.name not in theirs:
+            found = (
+                f"it lacks {self.name}, which has to take part under the name it was started with"
+            )
+        if found is not None:
+            text = f"ConfigProto.cluster_def does not fit the cluster of {self.name}: {found}"
+            raise errors.InvalidArgumentError(None, None, text)
+        self._addresses |= {task: a for task, a in theirs.items() if task not in self._addresses}
 
     def _is_task(self, peer: Peer) -> bool:
         return peer.name in self._addresses
@@ -309,6 +348,22 @@ class Task:
         if peer not in self._links:
             self._silent.pop(peer, None)
 
+    def leave(self, addresses: Sequence[str]) -> None:
+        """Give up the processes of the tasks with these addresses, which have been started again
+        elsewhere. An old process may still run: its host could only not be reached.
+        """
+
+        def close() -> list[Any]:
+            for peer, links in list(self._links.items()):
+                if self._addresses.get(peer.name) in addresses:
+                    self._silent[peer] = "was started again elsewhere"
+                    for link in list(links):
+                        link.close()
+            return []
+
+        if addresses:
+            self.report(close)
+
     def report(self, event: Callable[[], list[Any]]) -> None:
         """Let the loop call `event` and follow its instructions. Any thread may call this."""
         self._events.append(event)
@@ -331,24 +386,24 @@ class Task:
                 todo += do[type(each)](each)  # goes on with these
             if events:
                 todo = events.popleft()()
-            elif self._state.pump():
+            elif self._state.due:
+                self._state.pump()
                 todo = []
             else:
                 break
-        self._set_alarm()
+        if self._master.alarm < self._alarm:
+            self._set_alarm()
 
     def _set_alarm(self) -> None:
         """Call the master when it next needs to know the time."""
-        when = self._master.next_time()
-        if when is None or (self._alarm is not None and self._alarm[0] <= when):
-            return
-        if self._alarm is not None:
-            self._alarm[1].cancel()
-        delay = max(0.0, when - time.monotonic())
-        self._alarm = when, self._loop.call_later(delay, self._ring)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._alarm = self._master.alarm
+        delay = max(0.0, self._alarm - time.monotonic())
+        self._timer = self._loop.call_later(delay, self._ring)
 
     def _ring(self) -> None:
-        self._alarm = None
+        self._alarm, self._timer = inf, None
         self._perform(self._master.tick(time.monotonic()))
 
     # -- Links -------------------------------------------------------------------------------------
@@ -356,12 +411,12 @@ class Task:
     def _send(self, each: do.Send) -> list[Any]:
         peer, message = each
         if peer == self.me:
-            return self._received(peer, message)
-        link = self.link_to(peer)
-        if link is None:
+            return self._receivers.get(type(message), self._to_master)(peer, message)
+        links = self._links.get(peer)
+        if not links:
             self.report(lambda: self._lost(peer, "is gone"))
         else:
-            _post(link, message)
+            _post(links[0], message)
         return []
 
     def _lost(self, peer: Peer, why: str) -> list[Any]:
@@ -479,26 +534,52 @@ class Task:
         return []
 
     def _start(self, each: do.Start) -> list[Any]:
-        self._state.start(Running(each.step, each.graph, each.request, self))
-        return []
+        outcome = self._state.start(*each)
+        return [] if outcome is None else self._over_here(each.step, *outcome)
+
+    def _over_here(
+        self, step: int, fetches: list[Any] | None, error: BaseException | None
+    ) -> list[Any]:
+        """A step that runs in the loop has ended."""
+        self.finished += error is None
+        return self._worker.ended(step, fetches, error)
+
+    def send_tensor(self, edge: tuple[Peer, int, bytes], step: int, tensor: Any) -> None:
+        """In the loop: send a tensor of a step to another task."""
+        peer, kind, head = edge
+        links = self._links.get(peer)
+        if not links:
+            raise errors.UnavailableError(None, None, f"{peer.name} is gone")
+        links[0].send(Frame(kind, step, head, (tensor,)))
 
     def tell(self, peer: Peer, message: Any) -> None:
         """Send a message, from any thread."""
         self.report(lambda: [do.Send(peer, message)])
 
-    def ended(self, step: int, fetches: Any, error: BaseException | None, stats: Any) -> None:
+    def ended(
+        self,
+        step: int,
+        fetches: Any,
+        error: BaseException | None,
+        stats: Any = None,
+        elements: int = 0,
+    ) -> None:
         """Nothing of a step runs any more; from any thread."""
         # Threads that end steps at the same moment may lose a count, which nothing depends on.
         self.finished += error is None
-        self.report(lambda: self._worker.ended(step, fetches, error, stats))
+        self.report(lambda: self._worker.ended(step, fetches, error, stats, elements))
 
     def _cancel_step(self, each: do.CancelStep) -> list[Any]:
-        self._state.cancel(each.step, each.error, each.gentle)
+        outcome = self._state.cancel(*each)
+        return [] if outcome is None else self._over_here(each.step, *outcome)
+
+    def _settle(self, each: do.Settle) -> list[Any]:
+        self._state.settle(each.step, each.returns)
         return []
 
     def _deliver(self, each: do.Deliver) -> list[Any]:
-        self._state.deliver(each.step, each.message)
-        return []
+        outcome = self._state.deliver(*each)
+        return [] if outcome is None else self._over_here(each.step, *outcome)
 
     def _reset_state(self, each: do.ResetState) -> list[Any]:
         self._state.reset(each.containers)
@@ -560,6 +641,6 @@ def _responder() -> Responder:
 def _post(link: Link, message: Any) -> None:
     """Send a message. If the connection has ended, the loop is about to say so."""
     try:
-        link.send(Frame(*say.encode(message)))
+        link.send(say.encode(message))
     except errors.UnavailableError:
         return

@@ -171,12 +171,10 @@ class Channel:
 
     def _read_until(self, number: int, deadline: float | None) -> Frame | None:
         """Read until the answer is there; returns None at the deadline."""
-        stream, poll = self._stream, self._readable.poll
+        stream = self._stream
         while True:
             # Ctrl-C interrupts here, where nothing is lost, and not in the middle of a frame.
-            if deadline is None and self._probe is None:
-                poll()
-            elif not self._poll(deadline):
+            if not self._poll(deadline):
                 return None
             whole = False
             try:
@@ -199,12 +197,15 @@ class Channel:
         process is dead.
         """
         probe = self._probe
+        longest = None if probe is None else probe.interval
         while True:
-            left = float("inf") if deadline is None else max(0.0, deadline - time.monotonic())
-            pause = left if probe is None else min(left, probe.interval)
-            if self._readable.poll(pause * 1000):
+            pause = longest
+            if deadline is not None:
+                left = max(0.0, deadline - time.monotonic())
+                pause = left if longest is None else min(left, longest)
+            if self._readable.poll(None if pause is None else pause * 1000):
                 return True
-            if left <= pause:
+            if deadline is not None and time.monotonic() >= deadline:
                 return False
             reason = None if probe is None else probe.ask()
             if reason is not None and not self._readable.poll(0):
@@ -215,7 +216,8 @@ class Channel:
     def _take(self, frames: list[Frame], number: int = 0) -> Frame | None:
         """Keep answers and call on_notice; returns the answer with that number."""
         mine = None
-        bulky = self._stream.bulky()
+        decoder = self._stream.decoder
+        bulky, decoder.bulky = decoder.bulky, False
         for frame in frames:
             if bulky:
                 self._stream.received(frame)

@@ -28,12 +28,14 @@ from headrace._src.core.config import settings
 from headrace._src.transport import keys
 from headrace._src.transport.frame import ProtocolError
 from headrace._src.transport.handshake import DEADLINE, Handshake, Hello, RefusedError, Service
+from headrace._src.transport.moves import current_address
 
 __all__ = [
     "Connection",
     "Listener",
     "close_all",
     "connect",
+    "is_loopback",
     "listen",
     "prepare",
     "same_address",
@@ -80,6 +82,7 @@ def listen(address: str = "127.0.0.1:0", key: bytes | None = None) -> Listener:
     Raises FailedPreconditionError if other hosts could connect and there is no key,
     UnavailableError if the address cannot be used.
     """
+    address = current_address(address)
     host, port = split_address(address)
     family, ip = _resolve(host, address)
     if key is None and not ipaddress.ip_address(ip).is_loopback:
@@ -129,6 +132,7 @@ def connect(
     Raises UnavailableError if nobody answers in `timeout` seconds, UnauthenticatedError if one side
     refuses the other.
     """
+    address = current_address(address)
     host, port = split_address(address)
     family, ip = _resolve(host, address)
     deadline = time.monotonic() + timeout
@@ -164,7 +168,8 @@ def _meet(sock: socket.socket, shake: Handshake, address: str, deadline: float) 
             sock.sendall(answer)
         if shake.peer is not None:
             break
-        data = sock.recv(4096)
+        # Not a byte more: a descriptor that comes with the first frame would be lost.
+        data = sock.recv(shake.missing)
         if not data:
             raise ProtocolError("the connection was closed during the handshake")
         answer = shake.feed(data)
@@ -258,6 +263,12 @@ def _resolve(host: str, address: str) -> tuple[int, str]:
         raise errors.UnavailableError(None, None, f"unknown host in {address}: {error}") from None
     found.sort(key=lambda info: info[0] != socket.AF_INET)  # localhost is both; listen and connect
     return found[0][0], str(found[0][4][0])  # have to choose the same
+
+
+def is_loopback(address: str) -> bool:
+    """Return whether only processes of this host can connect to an address."""
+    host, _ = split_address(address)
+    return ipaddress.ip_address(_resolve(host, address)[1]).is_loopback
 
 
 def same_address(first: str, second: str) -> bool:

@@ -1,13 +1,13 @@
 """From bytes to frames. In: bytes in pieces of any size. Out: frames.
 
-A connection asks for the memory to receive into (`target`), receives, and says how many bytes came
+A connection receives into the memory that is due (`target`), and says how many bytes came
 (`received`). Small frames are received several at a time into one buffer and copied out of it; the
 tensors of larger frames are received into their final memory.
 
 Invariants: every length is checked before anything is allocated for it; bytes that are no valid
 frame raise a ProtocolError, after which the decoder cannot be used.
 
-State: `_view` the receive buffer with `_end` bytes in it; while a large frame arrives, `_large`
+State: `_view` the receive buffer with `_end` bytes in it; while a large frame arrives, `large`
 with the buffers that are still to be filled.
 """
 
@@ -45,17 +45,20 @@ class TensorPlace(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """What a table says: the tensors, and the bytes of the body.
+    """What a table says: the tensors, their number, and the bytes of the body.
 
     numbers: shape, type and offset of each tensor if all are numbers in the body, else None
     """
 
     slots: tuple[TensorPlace, ...]
+    count: int
     body: int
     numbers: tuple[tuple[tuple[int, ...], np.dtype, int], ...] | None
 
 
 _OBJECT: Final = np.dtype(object)
+_new: Final = tuple.__new__  # makes a Frame with one call less than Frame does
+_unpack_header: Final = form.HEADER.unpack_from
 _layouts: dict[bytes, Layout] = {}
 
 
@@ -68,7 +71,9 @@ class Decoder:
         it are decoded; None: such frames are an error
     """
 
-    __slots__ = ("_allocate", "_end", "_internal", "_large", "_resolve", "_view", "bulky")
+    __slots__ = (
+        "_allocate", "_end", "_internal", "_resolve", "_view", "bulky", "large", "target",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -81,69 +86,40 @@ class Decoder:
         self._internal = internal
         self._view = memoryview(bytearray(BUFFER))
         self._end = 0
-        self._large: _Large | None = None
+        self.large: _Large | None = None  # while a large frame is received into its own memory
+        self.target = self._view  # the memory to receive the next bytes into; it's never empty
         self.bulky = False  # whether a frame with memory of its own was decoded; the user resets it
 
-    @property
-    def filling(self) -> bool:
-        """True while a large frame is received into its own memory."""
-        return self._large is not None
-
-    def target(self) -> memoryview:
-        """The memory to receive the next bytes into; it's never empty."""
-        if self._large is not None:
-            return self._large.target()
-        return self._view[self._end :] if self._end else self._view
-
     def received(self, count: int) -> list[Frame]:
-        """Take note of `count` bytes in `target()`; return the frames that are complete now."""
-        if self._large is not None:
-            self._large.advance(count)
-            if self._large.complete():
-                frame = self._large.frame()
-                self._large = None
-                return [frame]
-            return []
-        self._end += count
-        return self._scan()
-
-    def feed(self, data: bytes | memoryview) -> list[Frame]:
-        """Decode bytes that were received into other memory."""
+        """Take note of `count` bytes in `target`; return the frames that are complete now."""
+        if self.large is not None:
+            return self._fill(self.large, count)
         frames: list[Frame] = []
-        rest = memoryview(data)
-        while rest:
-            target = self.target()
-            count = min(len(target), len(rest))
-            target[:count] = rest[:count]
-            rest = rest[count:]
-            frames += self.received(count)
-        return frames
-
-    def _scan(self) -> list[Frame]:
-        frames: list[Frame] = []
-        view, start, end = self._view, 0, self._end
+        view, start, end = self._view, 0, self._end + count
         while end - start >= _HEADER:
-            fields = form.HEADER.unpack_from(view, start)
+            fields = _unpack_header(view, start)
             magic, kind, flags, count, number, head, table, body = fields
-            if magic != form.MAGIC or flags or count or table or body:
-                _check_header(fields)
-            if head > form.MAX_HEAD:
-                raise ProtocolError(f"a frame's head has {head} bytes, more than {form.MAX_HEAD}")
             size = _HEADER + head + table + body
+            if magic != form.MAGIC or flags or size > end - start:
+                _check_header(fields)
             if size <= end - start:
                 at = start + _HEADER
                 start += size
-                if not count:
-                    if flags:
-                        self._call_internal(kind, bytes(view[at:start]))
-                    else:
-                        frames.append(Frame(kind, number, bytes(view[at:start])))
-                    continue
-                entries = at + head
-                data = entries + table
-                layout = _layout(bytes(view[entries:data]), count, body)
-                tensors = self._tensors(layout, bytearray(view[data:start]))
-                frames.append(Frame(kind, number, bytes(view[at:entries]), tensors))
+                if count:
+                    entries = at + head
+                    data = entries + table
+                    layout = _layouts.get(bytes(view[entries:data]))
+                    if layout is None or layout.body != body or layout.count != count:
+                        _check_header(fields)
+                        layout = _layout(bytes(view[entries:data]), count, body)
+                    tensors = self._tensors(layout, bytearray(view[data:start]))
+                    frames.append(_new(Frame, (kind, number, bytes(view[at:entries]), tensors)))
+                elif flags:
+                    self._call_internal(kind, bytes(view[at:start]))
+                else:
+                    if table or body:
+                        _check_header(fields)
+                    frames.append(_new(Frame, (kind, number, bytes(view[at:start]), ())))
             elif size <= BUFFER:
                 break
             else:
@@ -153,11 +129,37 @@ class Decoder:
                 if large.complete():
                     frames.append(large.frame())
                 else:
-                    self._large = large
+                    self.large = large
         left = end - start
         if left and start:
             view[:left] = bytes(view[start:end])
         self._end = left
+        if self.large is not None:
+            self.target = self.large.target()
+        else:
+            self.target = view[left:] if left else view
+        return frames
+
+    def _fill(self, large: _Large, count: int) -> list[Frame]:
+        """Take note of `count` bytes of a large frame."""
+        large.advance(count)
+        if not large.complete():
+            self.target = large.target()
+            return []
+        self.large = None
+        self.target = self._view
+        return [large.frame()]
+
+    def feed(self, data: bytes | memoryview) -> list[Frame]:
+        """Decode bytes that were received into other memory."""
+        frames: list[Frame] = []
+        rest = memoryview(data)
+        while rest:
+            target = self.target
+            count = min(len(target), len(rest))
+            target[:count] = rest[:count]
+            rest = rest[count:]
+            frames += self.received(count)
         return frames
 
     def _call_internal(self, kind: int, head: bytes) -> None:
@@ -166,10 +168,14 @@ class Decoder:
         self._internal(kind, head)
 
     def _tensors(self, layout: Layout, body: bytearray) -> tuple[Any, ...]:
+        found = []
         if layout.numbers is not None:
-            array = np.ndarray
-            return tuple([array(shape, dtype, body, at) for shape, dtype, at in layout.numbers])
-        return tuple([self._tensor(slot, body, slot.offset) for slot in layout.slots])
+            for shape, dtype, at in layout.numbers:
+                found.append(np.ndarray(shape, dtype, body, at))
+        else:
+            for slot in layout.slots:
+                found.append(self._tensor(slot, body, slot.offset))
+        return tuple(found)
 
     def _tensor(self, slot: TensorPlace, data: Any, offset: int) -> Any:
         dtype, shape, nbytes, _, placed = slot
@@ -274,6 +280,8 @@ def _check_header(fields: tuple[int, ...]) -> None:
         raise ProtocolError(f"not a frame of this protocol's version: it begins with {magic:#010x}")
     if flags & ~form.INTERNAL:
         raise ProtocolError(f"a frame has unknown flags: {flags:#x}")
+    if head > form.MAX_HEAD:
+        raise ProtocolError(f"a frame's head has {head} bytes, more than {form.MAX_HEAD}")
     if not count * form.ENTRY.size <= table <= count * form.MAX_ENTRY:
         raise ProtocolError(f"a table of {table} bytes cannot describe {count} tensors")
     if body > form.MAX_BODY:
@@ -293,10 +301,10 @@ def _layout(table: bytes, count: int, body: int) -> Layout:
             if len(_layouts) >= _KEPT:
                 _layouts.clear()
             _layouts[table] = layout
-    if layout.body != body or len(layout.slots) != count:
+    if layout.body != body or layout.count != count:
         raise ProtocolError(
             f"a frame announces {count} tensors in {body} bytes, but its table describes "
-            f"{len(layout.slots)} in {layout.body} bytes"
+            f"{layout.count} in {layout.body} bytes"
         )
     return layout
 
@@ -327,7 +335,7 @@ def _read_table(table: bytes) -> Layout:
             offset += nbytes + -nbytes % form.ALIGN
             if offset > form.MAX_BODY:
                 raise ProtocolError(f"tensors have more than {form.MAX_BODY} bytes together")
-    return Layout(tuple(slots), offset, _numbers(slots))
+    return Layout(tuple(slots), len(slots), offset, _numbers(slots))
 
 
 def _numbers(slots: list[TensorPlace]) -> tuple[tuple[tuple[int, ...], np.dtype, int], ...] | None:

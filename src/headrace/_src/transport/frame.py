@@ -68,7 +68,7 @@ MAX_BODY: Final = 1 << 40
 MAX_ENTRY: Final = ENTRY.size + 8 * MAX_RANK + LEASE.size
 ALIGN: Final = 16
 
-_SMALL: Final = 16 << 10  # bytes: below it a copy costs less than another buffer to send
+_SMALL: Final = 64 << 10  # bytes: below it a copy costs less than another buffer to send
 _KEPT: Final = 4096  # prepared entries
 
 
@@ -110,7 +110,7 @@ _PADDING: Final = tuple(bytes(-n % ALIGN) for n in range(ALIGN))
 _OBJECT: Final = np.dtype(object)
 
 # For each type and shape that was sent: the entry of the table, the bytes, the padding.
-_entries: dict[tuple[np.dtype, tuple[int, ...]], tuple[bytes, int, bytes]] = {}
+_entries: dict[tuple[Any, Any], tuple[bytes, int, bytes]] = {}
 
 Place = Callable[[np.ndarray, int], Placed | None]
 
@@ -124,9 +124,18 @@ def encode(
     place: says where in shared memory an array of at least `large` bytes is, None: nowhere
     """
     kind, number, head, tensors = frame
+    if len(head) > MAX_HEAD:
+        raise ValueError(f"a frame's head has at most {MAX_HEAD} bytes: {len(head)}")
     if not tensors:
-        _check_head(head)
         return [HEADER.pack(MAGIC, kind, flags, 0, number, len(head), 0, 0) + head]
+    if len(tensors) == 1:
+        tensor = tensors[0]
+        prepared = _entries.get((getattr(tensor, "dtype", None), getattr(tensor, "shape", None)))
+        if prepared is not None and prepared[1] < _SMALL:  # as in most messages of small steps
+            entry, nbytes, padding = prepared
+            size = nbytes + len(padding)
+            header = HEADER.pack(MAGIC, kind, flags, 1, number, len(head), len(entry), size)
+            return [b"".join((header, head, entry, tensor.tobytes(), padding))]
     table: list[bytes] = []
     body: list[Any] = []
     size = 0
@@ -163,7 +172,6 @@ def encode(
             scattered = True
         body.append(padding)
         size += nbytes + len(padding)
-    _check_head(head)
     if len(tensors) > MAX_TENSORS or size > MAX_BODY:
         raise ValueError(
             f"a frame has at most {MAX_TENSORS} tensors of {MAX_BODY} bytes together: "
@@ -200,11 +208,6 @@ dtypes_that_travel: Final[dict[np.dtype, int]] = {
 def string_lengths(shape: Sequence[int]) -> int:
     """Return the bytes of the lengths that a string tensor begins with."""
     return 4 * prod(shape)
-
-
-def _check_head(head: bytes) -> None:
-    if len(head) > MAX_HEAD:
-        raise ValueError(f"a frame's head has at most {MAX_HEAD} bytes: {len(head)}")
 
 
 def _prepare(array: np.ndarray) -> tuple[bytes, int, bytes]:

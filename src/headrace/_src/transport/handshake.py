@@ -133,6 +133,13 @@ class Handshake:
         """Return what this side sends before it has heard anything."""
         return b"" if self._server else _message(self._opening())
 
+    @property
+    def missing(self) -> int:
+        """How many bytes of the next message, or of its length, have yet to come."""
+        if len(self._data) < _LENGTH.size:
+            return _LENGTH.size - len(self._data)
+        return max(1, _LENGTH.size + _LENGTH.unpack_from(self._data)[0] - len(self._data))
+
     def feed(self, data: bytes) -> bytes:
         """Take bytes of the other side; return what to send now."""
         self._data += data

@@ -13,16 +13,25 @@ from typing import Final
 from headrace._src.core import errors
 from headrace._src.core.config import settings
 
-__all__ = ["MIN_KEY", "configured_key", "how_to_make_one", "read_key"]
+__all__ = ["MIN_KEY", "configured_key", "give_key", "how_to_make_one", "read_key"]
 
 MIN_KEY: Final = 16  # bytes
 MAX_KEY: Final = 4096
+_given: bytes | None = None
 
 
 def configured_key() -> bytes | None:
-    """Return the key in the file that HEADRACE_KEY_FILE names, None if it names none."""
+    """Return the key in the file that HEADRACE_KEY_FILE names, or the one that this process was
+    given; None if there is neither.
+    """
     path = settings().key_file
-    return None if path is None else read_key(path)
+    return _given if path is None else read_key(path)
+
+
+def give_key(key: bytes | None) -> None:
+    """Let this process use a key that has no file, such as that of a cluster on Ray."""
+    global _given
+    _given = key
 
 
 def read_key(path: str) -> bytes:

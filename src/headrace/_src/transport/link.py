@@ -18,6 +18,7 @@ from headrace._src.core.config import settings
 from headrace._src.transport.connect import Connection
 from headrace._src.transport.frame import Frame, ProtocolError
 from headrace._src.transport.handshake import Hello
+from headrace._src.transport.slabs import Slabs
 from headrace._src.transport.stream import FrameStream, large_bytes
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ class Link:
     peer: who the other process says it is
     address: the address that was connected to, or the peer's
     context: whatever the user wants to find here
+    on_flushed: called in the loop's thread when the socket has taken all that was queued
+    slabs: memory that this process and the peer both write to; None: each only reads the other's
     """
 
     def __init__(
@@ -47,15 +50,19 @@ class Link:
         on_frame: OnFrame,
         on_closed: OnClosed | None = None,
         budget: int | None = None,
+        slabs: Slabs | None = None,
     ) -> None:
         budget = settings().link_mb << 20 if budget is None else budget
         self.on_frame = on_frame
         self.on_closed = on_closed
         self.context: Any = None
+        self.on_flushed: Callable[[], Any] | None = None
         self.unix = connection.unix
         self.fd = connection.socket.fileno()
         self._loop = loop
-        self._stream = FrameStream(connection, budget, self._release_soon)
+        self._stream = FrameStream(
+            connection, budget, self._release_soon, slabs, writable=slabs is not None
+        )
         self._closing = False
         self._closed = False
         self._held = False
@@ -132,12 +139,29 @@ class Link:
             if self._closing:
                 self.finish()
                 return
-            if events & ~select.EPOLLOUT:
-                self._receive()
+            if events != select.EPOLLOUT:
+                stream = self._stream
+                decoder = stream.decoder
+                for _ in range(_READS):
+                    frames = stream.read()
+                    bulky, decoder.bulky = decoder.bulky, False
+                    for frame in frames:
+                        if self._closing:
+                            return
+                        if bulky:
+                            self._deliver(frame)
+                        else:
+                            self.on_frame(self, frame)
+                    if decoder.large is None:
+                        break
+                if stream.queued:
+                    self._watch_writing()
             if events & select.EPOLLOUT and self._stream.flush():
                 self._loop.watch(self.fd, select.EPOLLIN)
                 if self._stream.queued:  # another thread was quicker than this change
                     self._watch_writing()
+                elif self.on_flushed is not None:
+                    self.on_flushed()
         except (errors.UnavailableError, ProtocolError) as error:
             self._stream.end(error)
             self.finish()
@@ -145,23 +169,6 @@ class Link:
             _log.exception("%s: the link is closed after an error in its callback", self)
             self._stream.end(error)
             self.finish()
-
-    def _receive(self) -> None:
-        stream = self._stream
-        for _ in range(_READS):
-            frames = stream.read()
-            bulky = stream.bulky()
-            for frame in frames:
-                if self._closing:
-                    return
-                if bulky:
-                    self._deliver(frame)
-                else:
-                    self.on_frame(self, frame)
-            if not stream.filling:
-                break
-        if stream.queued:
-            self._watch_writing()
 
     def _deliver(self, frame: Frame) -> None:
         """Call back, and count large tensors as read afterwards."""

@@ -63,14 +63,15 @@ class Slab:
 
     def __init__(self, number: int, size: int) -> None:
         self.number, self.size = number, size
-        self.fd = os.memfd_create("headrace", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        fd = os.memfd_create("headrace", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
-            os.truncate(self.fd, size)
-            fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, _SEALS)
-            self._map = mmap.mmap(self.fd, size)
+            os.truncate(fd, size)
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
+            self._map = mmap.mmap(fd, size)
         except BaseException:
-            os.close(self.fd)
+            os.close(fd)
             raise
+        self.fd = fd  # from now on __del__ closes it
         with contextlib.suppress(OSError):  # it's only advice
             self._map.madvise(mmap.MADV_HUGEPAGE)
         self.raw: Any = np.ndarray.__new__(MemoryOwner, (size,), np.uint8, self._map)
@@ -79,11 +80,11 @@ class Slab:
         self._starts: list[int] = []  # of the blocks in use, sorted
         self._blocks: dict[int, Block] = {}
 
-    def __del__(self) -> None:
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
         try:
-            os.close(self.fd)
+            close(self.fd)  # at Python's end there is no module `os` any more
         except AttributeError:
-            return  # it was never opened, or Python ends and has no modules any more
+            return  # it was never opened
 
     def take(self, size: int) -> Block | None:
         """Use the first free range that is large enough."""
@@ -260,10 +261,11 @@ def shared_slabs() -> Slabs:
 
 
 class MappedSlabs:
-    """The slabs of one peer, as this process has mapped them."""
+    """The slabs of one peer, as this process has mapped them: for reading, unless `writable`."""
 
-    def __init__(self, released: Callable[[int], Any]) -> None:
+    def __init__(self, released: Callable[[int], Any], writable: bool = False) -> None:
         self._released = released
+        self._access = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
         self._slabs: dict[int, Any] = {}
 
     def add(self, number: int, fd: int) -> None:
@@ -277,7 +279,7 @@ class MappedSlabs:
                 raise ProtocolError("a slab is not sealed")
             if not 0 < size <= MAX_SLAB_BYTES:
                 raise ProtocolError(f"a slab of {size} bytes")
-            mapped = mmap.mmap(fd, size, mmap.MAP_SHARED, mmap.PROT_READ)
+            mapped = mmap.mmap(fd, size, mmap.MAP_SHARED, self._access)
         except OSError as error:
             raise ProtocolError(f"a slab cannot be mapped: {error}") from None
         finally:

@@ -47,6 +47,7 @@ _SLAB, _RELEASE, _OFFER, _REQUEST = range(4)  # internal frames
 _NUMBER: Final = struct.Struct("<Q")
 _RELEASES: Final = 1024  # in one frame
 _DESCRIPTORS: Final = socket.CMSG_SPACE(4)
+_CLOEXEC: Final = socket.MSG_CMSG_CLOEXEC
 _MAX_DESCRIPTORS: Final = 16  # received and not yet announced
 
 
@@ -72,6 +73,8 @@ class FrameStream:
     budget: how many bytes of large tensors may be unread by the peer, None: any number
     on_release: called, in any thread and at any point of its program, when `send_releases` has
         something to do
+    slabs: where tensors are put that the peer reads, None: the slabs of this process
+    writable: native code of this process may write to the peer's slabs
     """
 
     def __init__(
@@ -80,6 +83,7 @@ class FrameStream:
         budget: int | None = None,
         on_release: Callable[[], Any] | None = None,
         slabs: Slabs | None = None,
+        writable: bool = False,
     ) -> None:
         self.socket = connection.socket
         self.socket.setblocking(False)
@@ -93,7 +97,7 @@ class FrameStream:
         self._busy = False  # while the queue is changed
         self._lock = Lock()
         self._queue: deque[Any] = deque()
-        self._send = self.socket.send
+        self._send, self._receive = self.socket.send, self.socket.recvmsg_into
         self._fds: deque[int] = deque()
         self._budget = budget
         self._offers: deque[tuple[Frame, int]] = deque()
@@ -108,9 +112,9 @@ class FrameStream:
         self._released: deque[int] = deque()
         self._on_release = on_release
         self._place_or_none = self._place if self.unix else None
-        self._mapped = MappedSlabs(self._lease_ended)
+        self._mapped = MappedSlabs(self._lease_ended, writable)
         resolve = self._mapped.resolve if self.unix else None
-        self._decoder = Decoder(resolve, internal=self._internal)
+        self.decoder = Decoder(resolve, internal=self._internal)
 
     # -- Sending -----------------------------------------------------------------------------------
 
@@ -142,7 +146,16 @@ class FrameStream:
             try:
                 if faults.armed and (kind := faults.due("mid-frame")):
                     buffers = self._suffer(kind, buffers)
-                return self._put(buffers)
+                if len(buffers) > 1 or self._queue or self.error is not None:
+                    return self._put(buffers)
+                data = buffers[0]
+                try:
+                    sent = self._send(data)
+                except BlockingIOError:
+                    sent = 0
+                except OSError as error:
+                    raise self._failed(error) from None
+                return sent == len(data) or self._put([memoryview(data)[sent:]])
             finally:
                 self._busy = False
 
@@ -160,19 +173,6 @@ class FrameStream:
     def _put(self, buffers: list[Any]) -> bool:
         if self.error is not None:
             raise self.unavailable()
-        if not self._queue and len(buffers) == 1:
-            data = buffers[0]
-            try:
-                sent = self._send(data)
-            except BlockingIOError:
-                sent = 0
-            except OSError as error:
-                raise self._failed(error) from None
-            if sent == len(data):
-                return True
-            self._queue.append(memoryview(data)[sent:])
-            self.queued += len(data) - sent
-            return False
         for buffer in buffers:
             self._queue.append(buffer)
             self.queued += len(buffer)
@@ -278,39 +278,25 @@ class FrameStream:
 
         Raises UnavailableError at the end of the connection, ProtocolError for malformed bytes.
         """
-        target = self._decoder.target()
+        decoder = self.decoder
         try:
             if self.unix:
-                count, rights, _, _ = self.socket.recvmsg_into(
-                    (target,), _DESCRIPTORS, socket.MSG_CMSG_CLOEXEC
-                )
+                count, rights, _, _ = self._receive((decoder.target,), _DESCRIPTORS, _CLOEXEC)
                 if rights:
                     self._keep_descriptors(rights)
             else:
-                count = self.socket.recv_into(target)
+                count = self.socket.recv_into(decoder.target)
         except BlockingIOError:
             return []
         except OSError as error:
             raise self._failed(error) from None
         if not count:
             raise self._failed(None)
-        return self._decoder.received(count)
+        return decoder.received(count)
 
     def feed(self, data: bytes) -> list[Frame]:
         """Decode bytes that came with the end of the handshake."""
-        return self._decoder.feed(data)
-
-    def bulky(self) -> bool:
-        """True if large tensors may be in the frames of the last `read`."""
-        if self._decoder.bulky:
-            self._decoder.bulky = False
-            return True
-        return False
-
-    @property
-    def filling(self) -> bool:
-        """True in the middle of a large frame."""
-        return self._decoder.filling
+        return self.decoder.feed(data)
 
     def received(self, frame: Frame) -> int:
         """Count a frame as unread; returns its large bytes."""
