@@ -5,6 +5,7 @@
 Run by bench/training.py in its own process; the better of the libraries counts.
 """
 
+import os
 import sys
 import time
 
@@ -18,7 +19,7 @@ def product(library):
     if library == "torch":
         import torch
 
-        torch.set_num_threads(2)
+        torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
         a, b = torch.randn(SIZE, SIZE), torch.randn(SIZE, SIZE)
     else:
         import numpy as np

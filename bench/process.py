@@ -46,14 +46,22 @@ class Process:
             raise Stopped("the worker stopped")
         return line
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def ask(self, line: str) -> str:
         """Send a line and wait for the answer."""
+        self.send(line)
+        return self.read()
+
+    def send(self, line: str) -> None:
+        """Send a line."""
         try:
             self._process.stdin.write(line + "\n")
             self._process.stdin.flush()
         except BrokenPipeError:
             raise Stopped("the worker stopped") from None
-        return self.read()
 
     def close(self) -> None:
         """End the worker: it ends by itself when there is nothing more to read."""

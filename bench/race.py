@@ -78,6 +78,8 @@ class Contender:
             "TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor"),
             **(settings or {}),
         }
+        if (framework, mode) == (HEADRACE, "strict"):
+            environment["HEADRACE_ACCURACY"] = "strict"
         self._process = Process(command, environment, PATIENCE)
         answer = self._answer(self._process.read)
         self.track.version = answer.get("version", "")
@@ -115,6 +117,15 @@ class Contender:
             count = max(LEAST, min(1000, int(SHARE / self.track.best)))
         self.track.seconds += self.run(count)
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def start(self, count: int) -> None:
+        """Train without waiting for it; nothing more can be asked of this contender."""
+        if not self.track.error:
+            self._process.send(f"run {count}")
+
     def close(self) -> None:
         self._process.close()
 
@@ -124,7 +135,7 @@ def python_of(framework: str) -> str:
 
 
 def peers(model: Model, frameworks: Iterable[str], modes: Collection[str] = ()) -> list[str]:
-    """The labels of the contenders beside Headrace whose Python is named."""
+    """The labels of the contenders beside Headrace whose Python is named, each way of each."""
     return [
         f"{framework} {mode}"
         for framework in frameworks

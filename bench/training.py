@@ -3,6 +3,7 @@
     python bench/training.py                         all of them
     python bench/training.py --only vgg,mlp          some
     python bench/training.py --only mlp --peers torch,jax --modes eager,jit --steps 20
+    python bench/training.py --isa avx2 --strict     everybody with AVX2; without Winograd too
 
 bench/README.md says what is printed.
 """
@@ -20,6 +21,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import contenders
+from isa import NARROWED, narrow
 from models import MODELS, Model
 from picture import Bar, draw
 from race import HEADRACE, PYTHONS, Track, peers, python_of, race
@@ -35,13 +37,17 @@ SAME_LOSS = {False: 1e-4, True: 2e-2}
 def ratio(model: Model, tracks: list[Track]) -> tuple[float, str]:
     """The best peer's best time over Headrace's, and who that peer is."""
     ours, *others = tracks
-    counted = [
-        t for t in others if t.seconds and (not model.against or t.label.startswith(model.against))
-    ]
+    counted = [t for t in others if t.seconds and _is_peer(model, t)]
     if not counted or not ours.seconds:
         return math.nan, ""
     best = min(counted, key=lambda t: t.best)
     return best.best / ours.best, best.label
+
+
+def _is_peer(model: Model, track: Track) -> bool:
+    if track.label.startswith(HEADRACE):
+        return False
+    return not model.against or track.label.startswith(model.against)
 
 
 def disagreement(model: Model, tracks: list[Track]) -> str:
@@ -175,6 +181,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--modes", type=names(ways), default=[], help=", ".join(ways))
     parser.add_argument("--steps", type=int, default=5, help="rounds; a short step is many times")
     parser.add_argument("--memory", type=float, default=20, help="GB that may be in use at once")
+    parser.add_argument("--isa", choices=NARROWED, default="host", help="everybody's instructions")
+    parser.add_argument("--strict", action="store_true", help="Headrace in strict accuracy too")
     parser.add_argument("--out", type=Path, default=HERE / "results", help="where files go")
     return parser.parse_args()
 
@@ -185,16 +193,20 @@ def main() -> int:
     for framework in options.peers:
         if not os.environ.get(PYTHONS[framework]):
             console.print(f"{framework}: set {PYTHONS[framework]} to its Python to compare")
+    narrow(options.isa)
     peak = gemm_peak()
     results: dict[str, list[Track]] = {}
     faults = []
     for name in options.only:
         model = MODELS[name]
-        labels = peers(model, options.peers, options.modes)
+        labels = [f"{HEADRACE} strict"] if options.strict else []
+        labels += peers(model, options.peers, options.modes)
         tracks = results[name] = race(model, labels, options.steps, options.memory * 1e9)
         value, rival = ratio(model, tracks)
         times = ", ".join(f"{t.label} {time_text(t)}" for t in tracks)
-        console.print(f"{model.title}: {times}; ratio {value:.2f} {rival}", highlight=False)
+        strict, _ = ratio(model, [t for t in tracks if t is not tracks[0]])
+        also = f", strict {strict:.2f}" if options.strict else ""
+        console.print(f"{model.title}: {times}; ratio {value:.2f} {rival}{also}", highlight=False)
         faults += [f"{name}: {t.label}: {t.error}" for t in tracks if t.error]
         if text := disagreement(model, tracks):
             faults.append(f"{name}: {text}")

@@ -20,11 +20,16 @@ HERE = Path(__file__).resolve().parent
 
 
 def limit_threads():
-    """Two cores for every framework, whatever its own settings say; before any is imported."""
+    """Two cores for every framework, or the one that it may use, whatever its own settings say;
+    before any is imported.
+    """
+    threads = THREADS
     if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:THREADS])
+        cores = sorted(os.sched_getaffinity(0))[:THREADS]
+        os.sched_setaffinity(0, cores)
+        threads = len(cores)
     for library in ("OMP", "OPENBLAS", "MKL", "HEADRACE"):
-        os.environ[f"{library}_NUM_THREADS"] = str(THREADS)
+        os.environ[f"{library}_NUM_THREADS"] = str(threads)
 
 
 def run(contender, count):

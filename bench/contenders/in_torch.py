@@ -5,6 +5,7 @@ autocast.
 from __future__ import annotations
 
 import contextlib
+import os
 
 import torch
 
@@ -13,7 +14,7 @@ class Contender:
     version = f"torch {torch.__version__}"
 
     def __init__(self, model, mode):
-        torch.set_num_threads(2)
+        torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
         self._model = model
         self._layout = torch.contiguous_format
         if model.convolutional and mode != "eager":

@@ -17,7 +17,7 @@ from headrace._src.compile.rewrite.rewrites import (
 from headrace._src.lowering.anchors import contraction_of
 from headrace._src.lowering.window_anchors import pooling_of
 from headrace._src.pipeline import Options, compile_step
-from tests.unit.compile.steps import assert_tiers_agree, clusters, uniform
+from tests.unit.compile.steps import assert_tiers_agree, clusters, results, uniform
 
 
 @pytest.fixture(autouse=True)
@@ -164,6 +164,24 @@ def test_a_sum_of_products_is_one_product():
     (cluster,) = clusters([gradient], feeds)
     assert kernels(cluster)["Gemm"] == 4
     assert_tiers_agree([gradient], feeds)
+
+
+def test_a_sum_of_narrow_products_is_one_product():
+    """In mixed precision, products are cast before they are added up."""
+    pairs = [[tf.placeholder(tf.float32, [n, m]) for m in (40, 64)] for n in (16, 8, 24)]
+    narrow = [[tf.cast(t, tf.bfloat16) for t in pair] for pair in pairs]
+    products = [tf.matmul(x, y, transpose_a=True) for x, y in narrow]
+    total = tf.add_n([tf.cast(p, tf.float32) for p in products])
+    values = [t for pair in pairs for t in pair]
+    feeds = {t: uniform(*t.shape.as_list(), seed=i) for i, t in enumerate(values)}
+    joined = join_products(optimised([total], feeds))
+    (product,) = [g for n in joined.nodes if (g := contraction_of(n)) and g.k > 24]
+    assert (product.m, product.n, product.k) == (40, 64, 48)
+    (((found,), _), _) = results(True, [total], feeds)
+    x, y = (np.concatenate([feeds[pair[i]] for pair in pairs]).astype("d") for i in (0, 1))
+    np.testing.assert_allclose(found, x.T @ y, rtol=0, atol=2**-6 * np.abs(found).max())
+    others_read_it = optimised([total, products[0]], feeds)
+    assert len(join_products(others_read_it).nodes) == len(others_read_it.nodes)
 
 
 def test_a_choice_between_products_is_no_sum_of_them():

@@ -91,9 +91,22 @@ def test_only_a_long_sum_is_divided():
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_stripes_are_copied_in_whole_vectors(dtype):
-    spec = gemm(2000, 512, 2048, True, dtype=dtype, a="stripes")
-    assert spec.tiles * spec.rows % host().lanes(dtype) == 0
+def test_a_stripe_and_the_next_one_leave_room_in_the_cache(dtype):
+    spec = gemm(2000, 512, 4096, True, dtype=dtype, a="stripes")
+    assert spec._size.split
+    assert 2 * spec._stripe * np.dtype(dtype).itemsize <= 0.4 * host().l2
+
+
+@pytest.mark.parametrize("m", [5, 61, 200])  # the last panel and the last row are short
+@pytest.mark.parametrize("k", [50, 100, 1003])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_stripes(m, k, dtype):
+    rng = np.random.default_rng(5)
+    a, b = operand(rng, m, k, True, dtype), operand(rng, k, 40, False, dtype)
+    c = np.full((m, 40), np.nan, dtype)
+    for depth in (0, 48):
+        run_kernel(gemm(m, 40, k, True, dtype=dtype, a="stripes", depth=depth), [a, b, c])
+        assert_close(c, product(a, b, True, False), dtype)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "bfloat16", "float16"])

@@ -1,5 +1,6 @@
 """The same products in narrower vectors and fewer registers, as other processors have them."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -43,6 +44,19 @@ def test_small_batches(target):
     run_on(target, spec, [x, dy, w, dw, dx])
     np.testing.assert_allclose(dx, dy.astype("d") @ w.T, rtol=0, atol=1e-4)
     np.testing.assert_allclose(dw, x.T.astype("d") @ dy, rtol=0, atol=1e-4)
+
+
+def test_weights_of_small_batches_are_rounded_as_they_are_read(target):
+    """With columns that don't fill a panel, and a k that doesn't fill a stretch."""
+    m, n, k = 16, 150, 70
+    rng = np.random.default_rng(1)
+    a, b = (rng.standard_normal(shape, np.float32) for shape in ((m, k), (k, n)))
+    c = np.full((m, n), np.nan, np.float32)
+    spec = small_batch(m, n, k, rounds="bfloat16", target=target)
+    assert spec.b == ("stripes" if target.registers < 32 else "direct")
+    run_on(target, spec, [a, b, c])
+    rounded = b.astype(ml_dtypes.bfloat16).astype(np.float32)
+    np.testing.assert_allclose(c, a @ rounded, rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("target", [*map(for_level, LEVELS), NEON], ids=lambda t: t.cpu)

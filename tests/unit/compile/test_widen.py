@@ -1,5 +1,7 @@
 """Steps in 16-bit floats, compiled, against the interpreter's."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,8 +11,10 @@ from headrace._src.compile.kernels.conv import convolutions
 from headrace._src.compile.kernels.gemm import matrix_products
 from headrace._src.compile.kernels.gemm.gemm_onednn import Product
 from headrace._src.compile.kernels.onednn_calls import can
+from headrace._src.compile.rewrite import widen
 from headrace._src.compile.run.driver import NativeCluster
-from headrace._src.devices.target import host
+from headrace._src.devices.target import for_level, host
+from headrace._src.pipeline import compile_step
 from headrace._src.pipeline.passes import Options, optimise, prepare
 
 EPSILON = {tf.bfloat16: 2.0**-8, tf.float16: 2.0**-11}
@@ -133,6 +137,32 @@ def test_what_is_not_compiled_gets_narrow_values():
     assert found[1] == 2
 
 
+def test_weights_that_many_products_share_are_rounded_once():
+    def build(count=6):
+        x = tf.placeholder(tf.float32, [20, 300])
+        y, w = tf.cast(x, tf.bfloat16), weights("w", 300, 300)
+        for _ in range(count):
+            y = tf.tanh(tf.matmul(y, tf.cast(w, tf.bfloat16)))
+        return [x], [y]
+
+    x = random(20, 300)
+    assert_same(run(build, [x], jit=True), run(build, [x], jit=False), tf.bfloat16)
+    assert [_rounding_products(lambda n=n: build(n)) for n in (6, 2)] == [0, 2]
+
+
+def _rounding_products(build):
+    """How many kernels of a step round their second operand as they read it."""
+    forms = {}
+    with tf.Graph().as_default():
+        inputs, fetches = build()
+        shapes = [tuple(x.shape.as_list()) for x in inputs]
+        watch = lambda name, form: forms.update({name: form})  # noqa: E731
+        compile_step(fetches, [], inputs, shapes, Options(jit="always"), watch)
+    (cluster,) = (n for n in forms["cluster"].nodes if n.type == "_Cluster")
+    specs = [c.kernel for c in cluster.definition.kernel.plan.calls]
+    return sum(getattr(s, "prologue_b", None) is not None for s in specs)
+
+
 def test_a_frozen_model():
     w = random(48, 32).astype(tf.bfloat16.as_numpy_dtype)
     with tf.Graph().as_default():
@@ -144,3 +174,30 @@ def test_a_frozen_model():
     NativeCluster(plan_flow(flow, host()), 1).run([value], [found], [])
     expected = np.maximum(value.astype(w.dtype).astype(np.float32) @ w.astype(np.float32), 0)
     assert_same([found], [expected.astype(w.dtype)], tf.bfloat16)
+
+
+def test_a_processor_without_bfloat16_says_once_that_only_memory_is_saved(monkeypatch):
+    said = []
+    monkeypatch.setattr(widen.log, "warning", lambda text, *args: said.append(text % args))
+    widen._say_that_it_saves_no_time.cache_clear()
+    for level, count in (("x86-64-v3", 1), ("x86-64-v3", 1)):
+        monkeypatch.setattr(widen, "host", lambda level=level: for_level(level))
+        with tf.Graph().as_default():
+            x = tf.placeholder(tf.bfloat16, [4, 8])
+            y = tf.matmul(x, x, transpose_b=True)
+            compile_step([y], [], [x], [(4, 8)], Options(jit="always"))
+        assert len(said) == count
+    assert "only saves memory" in said[0]
+    widen._say_that_it_saves_no_time.cache_clear()
+
+
+def test_nothing_is_said_where_bfloat16_is_multiplied(monkeypatch):
+    said = []
+    monkeypatch.setattr(widen.log, "warning", lambda text, *args: said.append(text % args))
+    wide = replace(for_level("x86-64-v4"), features="+avx512f,+avx512bf16")
+    monkeypatch.setattr(widen, "host", lambda: wide)
+    with tf.Graph().as_default():
+        x = tf.placeholder(tf.bfloat16, [4, 8])
+        y = tf.matmul(x, x, transpose_b=True)
+        compile_step([y], [], [x], [(4, 8)], Options(jit="always"))
+    assert not said

@@ -4,7 +4,9 @@ each as one node whose kernel is native code.
 Nodes that block, have strings, call Python or have unknown shapes stay outside. Nodes are taken in
 dependency order: compiled ones as long as some are ready, then the others. That gives few and large
 regions without cycles between them. All nodes of a region come after the same blocking ops, because
-one queue's element may be what another queue's dequeue depends on.
+one queue's element may be what another queue's dequeue depends on. The gradients that are exchanged
+in the background (see HorovodGroupedAllreduce) divide a step further: what the first exchange needs
+comes first.
 
 A list is made right before its first user, because native code has lists of its own: all that use a
 list must be in one region. `separate_lists` lets arrays pass between regions instead, where it can.
@@ -56,7 +58,8 @@ from headrace._src.ops.base.transfers import is_recv, is_transfer
 
 __all__ = ["cluster", "region_of", "regions", "rewrite", "separate_lists"]
 
-_Key = tuple[str, int, int]  # of a region: its device, stage, and the blocking ops before it
+# Of a region: its device, stage, the blocking ops before it, and the first exchange that needs it.
+_Key = tuple[str, int, int, int]
 Readers = Mapping[Value, Sequence[Node | None]]
 Tell = Callable[[Node, str], None]
 
@@ -227,6 +230,7 @@ class _Dependencies:
             elif node.definition.may_wait:
                 bits[node] = 1 << (len(bits) + len(elsewhere))
         self._stages = region_stages(nodes, _is_heavy) if staged else {}
+        self._exchanges = _exchanges(nodes, needs)
         self._arrivals = arrivals(nodes) if staged else {}
 
     def _delay_lists(self, nodes: list[Node], needs: dict[Node, dict[Any, None]]) -> None:
@@ -281,7 +285,8 @@ class _Dependencies:
                 after = _EARLY if node in early else self._awaited[node]
                 device = node.device if self._several else ""
                 stage = 0 if node in early else self._stages.get(node, 0)
-                inside.setdefault((device, stage, after), []).append(node)
+                exchange = 0 if node in early else self._exchanges.get(node, len(self._position))
+                inside.setdefault((device, stage, after, exchange), []).append(node)
             else:
                 outside.append(node)
 
@@ -291,7 +296,7 @@ class _Dependencies:
         runs: list[tuple[bool, list[Node]]] = []
         while outside or inside:
             kind = not outside  # outside nodes first: more nodes may then be ready
-            key = self._next(inside) if kind else ("", 0, 0)
+            key = self._next(inside) if kind else ("", 0, 0, 0)
             taken: list[Node] = []
             while ready := inside.get(key) if kind else outside:
                 taken.append(node := ready.pop())
@@ -315,14 +320,15 @@ class _Dependencies:
             if key[2] == _EARLY:
                 return key
         if self._stages:
-            return min(newest, key=lambda key: key[1])
-        devices = {device for device, _, _ in newest}
+            return min(newest, key=lambda key: (key[1], key[3]))
+        devices = {key[0] for key in newest}
         if len(devices) == 1:
-            return min(newest, key=lambda key: key[2].bit_count())
+            return min(newest, key=lambda key: (key[2].bit_count(), key[3]))
         needed = {key: self._devices_after(inside[key]) & devices for key in newest}
 
-        def order(key: _Key) -> tuple[int, int]:
-            return sum(key[0] in needed[k] for k in newest if k != key), key[2].bit_count()
+        def order(key: _Key) -> tuple[int, int, int]:
+            waiting = sum(key[0] in needed[k] for k in newest if k != key)
+            return waiting, key[2].bit_count(), key[3]
 
         return min(newest, key=order)
 
@@ -358,6 +364,22 @@ class _Dependencies:
         elements = sum(prod(v.type.sizes or ()) for n in early if works(n) for v in n.outputs)
         waits = any(self._awaited[n] or self._arrivals.get(n, 0) for n in early)
         return set() if heavy or waits or elements > _LITTLE else early
+
+
+def _exchanges(nodes: list[Node], needs: Mapping[Node, Iterable[Node]]) -> dict[Node, int]:
+    """Return the number of the first exchange in the background that needs each node, so that it
+    begins before the nodes that only later exchanges need. A node that none needs is left out.
+    """
+    found: dict[Node, int] = {}
+    exchanges = [n for n in nodes if n.definition.shares and n.attrs.get("background")]
+    for number, exchange in enumerate(exchanges):
+        stack = list(needs[exchange])
+        while stack:
+            node = stack.pop()
+            if node not in found:
+                found[node] = number
+                stack += needs[node]
+    return found if len(exchanges) > 1 else {}
 
 
 def _is_heavy(node: Node) -> bool:
@@ -404,12 +426,16 @@ def readers_of(flow: Dataflow) -> Readers:
     return readers
 
 
-def _live_readers(flow: Dataflow, runs: Runs) -> Readers:
+def _live_readers(
+    flow: Dataflow, runs: Runs, backend_of: Callable[[Node], Backend | None]
+) -> Readers:
     """Return the readers of each value, except those that a region leaves out because nothing needs
     their values.
     """
     readers: dict[Value, list[Node | None]] = {v: [None] for v in flow.fetches}
-    for compiled, run in reversed(runs):
+    for can_compile, run in reversed(runs):
+        backend = backend_of(run[0]) if can_compile else None
+        compiled = backend is not None and backend.is_worthwhile(run)
         nodes = live_nodes(run, _outputs(run, readers)) if compiled else run
         for node in nodes:
             for value in node.inputs:
@@ -435,7 +461,9 @@ class _Clusterer:
             self.flow, self.runs = keep_positions(
                 self.flow, self.runs, lambda node: _backend(node, self.only, backends) is LLVM
             )
-        self.readers = _live_readers(self.flow, self.runs)
+        self.readers = _live_readers(
+            self.flow, self.runs, lambda node: _backend(node, self.only, backends)
+        )
         private, reusable = self._between_regions()
         self.crossing = Crossing(set() if plain else private, reusable)
         self.values: dict[Value, Value] = {}

@@ -4,11 +4,15 @@ the region's outputs.
 Variables that the region writes are written in place, under their locks, as every update is; a
 variable's array that a reader still holds is copied first (devices.variable_state). What a fault
 may leave half done is copied too, for the interpreter to begin anew. Re-entrant.
+
+Kernels that were chosen by timing are thought over between steps (run.second_thoughts). If others
+turn out to be faster, the region gets a new plan; steps that run meanwhile end with the old one.
 """
 
 from __future__ import annotations
 
 import math
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence, Set
 from functools import partial
@@ -41,9 +45,13 @@ from headrace._src.compile.regions.region import (
     is_reference,
     writes_of,
 )
+from headrace._src.compile.run.choose import Question, asking
 from headrace._src.compile.run.driver import Fault, Full, NativeCluster
+from headrace._src.compile.run.second_thoughts import SecondThoughts
+from headrace._src.core.config import settings
 from headrace._src.core.dtypes import as_dtype, resource
 from headrace._src.core.errors import OpError, UnavailableError
+from headrace._src.core.locks import Lock
 from headrace._src.core.tensor_shape import TensorShape
 from headrace._src.devices.batches import own
 from headrace._src.devices.buffers import ALIGNMENT, ReusedMemory, empty_aligned
@@ -70,6 +78,9 @@ _LARGE = 1 << 16
 # Elements of all values of a region together, up to which one thread runs it: to wake the others
 # and to wait for them takes longer, and far longer where other processes use the cores.
 _TINY = 1 << 14
+# The families of anchors that do so little with each element that more of them are few.
+_LIGHT = {"cut", "divisor", "gather", "generator", "random", "scatter"}
+_TINY_IF_LIGHT = 1 << 16
 _PLAIN = {  # the builders of groups without anchors
     "map": build_map,
     "copy": build_copy,
@@ -101,7 +112,9 @@ def compile_region(region: Region, reusable: Set[Value] = frozenset()) -> Compil
     once their arrays are gone.
     """
     blocked = blocked_values(region, host().block)
-    return Compiled(region, plan_region(region), blocked, reusable)
+    with asking() as questions:
+        plan = plan_region(region)
+    return Compiled(region, plan, blocked, reusable, list(questions.values()))
 
 
 class Compiled:
@@ -110,17 +123,25 @@ class Compiled:
     is_silent = True  # NumPy does no arithmetic here, so it has no overflow to report
 
     def __init__(
-        self, region: Region, plan: Plan, blocked: Blocks, reusable: Set[Value] = frozenset()
+        self,
+        region: Region,
+        plan: Plan,
+        blocked: Blocks,
+        reusable: Set[Value] = frozenset(),
+        questions: Sequence[Question] = (),
     ) -> None:
         self.plan = plan
         self._region = region
+        self._thoughts = SecondThoughts(questions) if questions else None
+        self._thinking = Lock()
         self._block = blocked.size
         self.in_blocks = outputs_in_blocks(region, blocked)
         limits = [(region.inputs.index(v), n) for v, n in region.limits if v in region.inputs]
         device = next((node.device for node in region.nodes), "")  # all may be constants
         where = find_device(device) if device else None
         threads = 1 if _is_tiny(region, plan.has_loops) else None
-        self._cluster = NativeCluster(plan, threads, limits=limits, device=where)
+        self._load = partial(NativeCluster, threads=threads, limits=limits, device=where)
+        self._cluster = self._load(plan)
         self.has_loops = plan.has_loops
         # Where it falls back to the nodes' own kernels, these may ask for the step.
         self.asks_for = ("ctx", "step") if any(map(asks_for_step, region.nodes)) else ("ctx",)
@@ -176,6 +197,44 @@ class Compiled:
             for v, expected in zip(values, self._inputs, strict=False)
         ]
         outputs = [make(shape, dtype) for make, shape, dtype in self._outputs]
+        if self._thoughts is None:
+            return self._complete(values, inputs, outputs, ctx)
+        start = time.perf_counter()
+        results = self._complete(values, inputs, outputs, ctx)
+        self._think(self._thoughts, time.perf_counter() - start)
+        return results
+
+    def _think(self, thoughts: SecondThoughts, seconds: float) -> None:
+        """Think over a choice of kernels after a step, if it is time for that."""
+        if not self._thinking.acquire(blocking=False):
+            return
+        try:
+            if thoughts.is_done:
+                self._thoughts = None
+            elif thoughts.after(seconds) and thoughts.visit(time.perf_counter):
+                self._replan()
+        except Exception as error:  # the step itself is done, with kernels that are right
+            self._thoughts = None
+            # A cancelled step, or a forked child that can't call oneDNN, may end the timing.
+            if settings().verify and not isinstance(error, OpError):
+                raise
+        finally:
+            self._thinking.release()
+
+    def _replan(self) -> None:
+        """Build the plan again, with the kernels that are the fastest by now."""
+        with asking() as questions:
+            plan = plan_region(self._region)
+        cluster = self._load(plan)
+        # A step that runs now may have either plan: what it may have to undo is in both.
+        self._undone = sorted({*self._undone, *plan.undone})
+        self.plan, self._cluster = plan, cluster
+        self._thoughts = SecondThoughts(questions.values())
+
+    def _complete(
+        self, values: Sequence[Any], inputs: list[np.ndarray], outputs: list[np.ndarray], ctx: Any
+    ) -> list[Any]:
+        """Run the native code, or the nodes' own kernels where it can't."""
         while True:
             try:
                 if self._variables:
@@ -213,11 +272,12 @@ class Compiled:
         try:
             held.extend(map(_ACQUIRE, locks))
             arrays = self._arrays(states)
-            before = [arrays[i].copy() for i in self._undone] if self._undone else ()
+            undone = self._undone
+            before = [arrays[i].copy() for i in undone] if undone else ()
             try:
                 self._cluster.run(inputs, outputs, arrays)
             except Fault:  # the interpreter starts from the same values
-                for i, array in zip(self._undone, before, strict=True):
+                for i, array in zip(undone, before, strict=True):
                     np.copyto(arrays[i], array)
                 raise
             for i in self._begun:
@@ -272,12 +332,17 @@ class Compiled:
 
 def _is_tiny(region: Region, has_loops: bool) -> bool:
     """Return whether a region has few elements, and computes little with each."""
-    if has_loops or any(isinstance(n.definition.lower, Anchor) for n in region.nodes):
+    rules = [n.definition.lower for n in region.nodes]
+    light = [isinstance(rule, Anchor) and rule.family in _LIGHT for rule in rules]
+    if has_loops or any(
+        isinstance(r, Anchor) and not is_light for r, is_light in zip(rules, light)
+    ):
         return False
     values = {v for n in region.nodes for v in (*n.inputs, *n.outputs) if not is_reference(v)}
     sizes = [v.type.sizes for v in values]
     known = [math.prod(s) for s in sizes if s is not None]
-    return len(known) == len(sizes) and sum(known) <= _TINY
+    most = _TINY_IF_LIGHT if all(light) else _TINY
+    return len(known) == len(sizes) and sum(known) <= most
 
 
 def _expected(value: Any) -> tuple[tuple[int, ...], np.dtype]:

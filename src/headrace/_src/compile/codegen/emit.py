@@ -444,6 +444,10 @@ class Function(Control):
         text = f"cmpxchg ptr {at.text}, {old}, {new} {order} monotonic, align 8"
         return self._new(f"extractvalue {{ i64, i1 }} {self._new(text, I64).text}, 1", I1)
 
+    def fence(self) -> None:
+        """Let all stores so far, also those past the caches, be seen before any later one."""
+        self._lines.append("  fence seq_cst")
+
     def relax(self) -> None:
         """Tell the processor that this thread spins."""
         if self.target.triple.startswith("x86"):

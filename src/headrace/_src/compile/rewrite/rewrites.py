@@ -42,6 +42,7 @@ from operator import add
 import numpy as np
 
 from headrace._src.compile.regions.groups import program_of
+from headrace._src.compile.rewrite.widen import casts_to
 from headrace._src.core.config import settings
 from headrace._src.core.dtypes import as_dtype
 from headrace._src.graph.dataflow import Dataflow, Node, Value, ValueType, map_parts
@@ -188,10 +189,11 @@ def _summands(node: Node, uses: Counter[Value]) -> list[Node] | None:
 
 def _joined(node: Node, uses: Counter[Value]) -> list[Node] | None:
     # Gradients come last step first: reversed, the operands are in the order of the network.
-    products = (_summands(node, uses) or [])[::-1]
+    summands = (_summands(node, uses) or [])[::-1]
+    products = [_widened(n, uses) or n for n in summands]  # of narrow numbers in mixed precision
     shapes = [_outer_product(p) for p in products]
     count = len(products)
-    if not count or None in shapes:
+    if not count or None in shapes or len({p.types[0] for p in products}) > 1:
         return None
     depth = sum(s.k for s in shapes if s is not None)
     m, n = node.output_shapes[0]
@@ -203,8 +205,20 @@ def _joined(node: Node, uses: Counter[Value]) -> list[Node] | None:
         parts = [p.inputs[side] for p in products]
         added += _beside_each_other(parts, 0, f"{node.name}/operand{side}")
         sides.append(added[-1].outputs[0])
-    added.append(replace(products[0], name=node.name, inputs=tuple(sides), controls=node.controls))
+    operands: tuple[Value, ...] = tuple(sides)
+    if products[0] is not summands[0]:
+        added.append(replace(products[0], name=f"{node.name}/product", inputs=operands))
+        operands = added[-1].outputs
+    added.append(replace(summands[0], name=node.name, inputs=operands, controls=node.controls))
     return added
+
+
+def _widened(node: Node, uses: Counter[Value]) -> Node | None:
+    """Return the node whose narrow result a node only casts to float32; None for other nodes."""
+    if casts_to(node) != "float32" or node.controls or uses[node.inputs[0]] != 1:
+        return None
+    found = node.inputs[0].producer
+    return found if isinstance(found, Node) else None
 
 
 def _outer_product(node: Node) -> Contraction | None:

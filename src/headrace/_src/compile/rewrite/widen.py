@@ -8,14 +8,16 @@ narrow type and back, which is fused into the op. Sums are therefore accumulated
 rounded once.
 
 Variables, feeds, fetches and nodes that the compiler has no code for keep their types. A large
-matrix of weights has no narrow copy: the product rounds the float32 weights as it reads them.
+matrix of weights has no narrow copy: the product rounds the float32 weights as it reads them. One
+that many products share is rounded once.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from functools import wraps
+from functools import cache, wraps
 from math import prod
 from typing import Any
 
@@ -23,7 +25,9 @@ import numpy as np
 
 from headrace._src.compile.regions.groups import program_of
 from headrace._src.compile.regions.region import is_reference, works
+from headrace._src.core import log
 from headrace._src.core.dtypes import DType, as_dtype
+from headrace._src.devices.target import host
 from headrace._src.graph.dataflow import Dataflow, Node, Value, ValueType, is_local
 from headrace._src.graph.definition import lookup
 from headrace._src.graph.structured import parts_of
@@ -33,11 +37,12 @@ from headrace._src.lowering.rules import Anchor, Elementwise, Join, Move, Pass, 
 from headrace._src.lowering.window_anchors import pooling_of
 from headrace._src.ops.base.simplify_rules import constant_node
 
-__all__ = ["widen"]
+__all__ = ["casts_to", "widen"]
 
 _NARROW = ("bfloat16", "float16")
 _FAMILIES = ("contraction", "convolution", "pooling")  # the anchors for which widening pays
-_LARGE = 1 << 16  # elements of weights that are rounded as they are read
+_LARGE = 1 << 16  # elements of weights that are rounded as they are read ..
+_MANY = 4  # .. unless so many products share them, as those of a recurrent network do
 # Opcodes whose result is an operand, its negative, or a whole number that is no larger.
 _CHOOSING = {"max", "min", "neg", "abs", "sign", "floor", "ceil", "rint", "trunc"}
 
@@ -45,6 +50,16 @@ _CHOOSING = {"max", "min", "neg", "abs", "sign", "floor", "ceil", "rint", "trunc
 def widen(flow: Dataflow, is_lowerable: Callable[[Node], bool]) -> Dataflow:
     """Compute narrow products, convolutions and pools, and the nodes between them, in float32."""
     return _Widener(flow, is_lowerable).run()
+
+
+@cache
+def _say_that_it_saves_no_time() -> None:
+    """Tell the user, once, what bfloat16 is good for on this processor."""
+    log.warning(
+        "This processor (%s) has no bfloat16 arithmetic: products and convolutions of bfloat16 are "
+        "computed in float32 and rounded. Mixed precision only saves memory here, no time.",
+        host().level or host().triple,
+    )
 
 
 def _is_narrow(value: Value) -> bool:
@@ -62,10 +77,15 @@ class _Widener:
         self.narrow: dict[Value, Value] = {f.value: f.value for f in flow.feeds}
         self.nodes: dict[Node, tuple[Node, ...]] = {}
         self.kept: list[Node] = []
+        self.uses = Counter(n.inputs[1] for n in flow.nodes if _is_product(n))  # as second operand
 
     def run(self) -> Dataflow:
-        if not any(map(self._is_worthwhile, self.flow.nodes)):
+        worthwhile = [n for n in self.flow.nodes if self._is_worthwhile(n)]
+        if not worthwhile:
             return self.flow
+        types = {v.dtype.name for n in worthwhile for v in n.inputs}
+        if "bfloat16" in types and not host().bfloat16:
+            _say_that_it_saves_no_time()
         for node in self.flow.nodes:
             self._place(node)
         fetches = tuple(map(self._as_it_was, self.flow.fetches))
@@ -175,10 +195,10 @@ class _Widener:
 
     def _weights(self, node: Node) -> Value | None:
         """Return the float32 matrix of which a product's second operand is the rounded copy; None
-        unless it's large and not computed in this step.
+        unless it's large, few products share it, and this step doesn't compute it.
         """
         product = contraction_of(node)
-        if product is None or product.batch:
+        if product is None or product.batch or self.uses[node.inputs[1]] >= _MANY:
             return None
         value = self._as_it_was(node.inputs[1])
         cast = value.producer
@@ -211,17 +231,23 @@ def _wide_attr(attr: Any) -> Any:
     return attr
 
 
+def _is_product(node: Node) -> bool:
+    """Whether a node is a product, of known or unknown shapes."""
+    rule = node.definition.lower
+    return isinstance(rule, Anchor) and rule.family == "contraction"
+
+
 def _widens(node: Node) -> bool:
     """Whether a node only casts a narrow value to float32."""
-    return _casts(node) == "float32" and _is_narrow(node.inputs[0])
+    return casts_to(node) == "float32" and _is_narrow(node.inputs[0])
 
 
 def _rounds(node: Node) -> bool:
     """Whether a node only casts a float32 to a narrow type."""
-    return _casts(node) in _NARROW and node.inputs[0].dtype == _FLOAT32
+    return casts_to(node) in _NARROW and node.inputs[0].dtype == _FLOAT32
 
 
-def _casts(node: Node) -> str:
+def casts_to(node: Node) -> str:
     """The type that a node casts to, if that is all it does."""
     if not isinstance(node.definition.lower, Elementwise) or len(node.inputs) != 1:
         return ""

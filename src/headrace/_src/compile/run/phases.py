@@ -48,11 +48,12 @@ def phases_of(
     """
     rows: list[PhaseCall] = []
     phases: list[Phase] = []
+    meetings = list(map(_meetings, calls))
     for group in _groups(calls, starts):
-        parts = 1 + max(_meetings(calls[i]) for i in group)
+        parts = 1 + max(meetings[i] for i in group)
         for meeting in range(parts):
             first = len(rows)
-            rows += [PhaseCall(i, meeting) for i in group if _meetings(calls[i]) >= meeting]
+            rows += [PhaseCall(i, meeting) for i in group if meetings[i] >= meeting]
             phases.append(_phase([calls[r.call] for r in rows[first:]], first))
     return rows, phases
 

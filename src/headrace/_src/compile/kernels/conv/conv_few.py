@@ -227,9 +227,15 @@ class _Forward:
         w = f.offset(f.load(PTR, table, 1), k)
         step = g.strides[1] * g.channels
 
-        def tap(_: Reg, a: Reg, w: Reg, *sums: Reg) -> list[Reg]:
+        # A row of the window is one run of elements in the image and in the filter. One at a time
+        # where registers are few: of several that are written out, LLVM loads the filter's vectors
+        # together, and spills.
+        run = g.kernel[1] * g.channels
+        unrolled = g.channels if registers_of(f.target, self.lanes) >= 32 else 1
+
+        def some(_: Reg, a: Reg, w: Reg, *sums: Reg) -> list[Reg]:
             total = list(sums)
-            for c in range(g.channels):
+            for c in range(unrolled):
                 row = [
                     f.load(self.vector, w, c * g.filters + v * self.lanes) for v in range(vectors)
                 ]
@@ -237,10 +243,10 @@ class _Forward:
                     x = f.splat(f.load(F32, a, p * step + c), self.lanes)
                     for v in range(vectors):
                         total[p * vectors + v] = f.fma(x, row[v], total[p * vectors + v])
-            return [f.offset(a, g.channels), f.offset(w, g.channels * g.filters), *total]
+            return [f.offset(a, unrolled), f.offset(w, unrolled * g.filters), *total]
 
         def taps(_: Reg, a: Reg, w: Reg, *sums: Reg) -> list[Reg]:
-            _, w, *total = f.loop(0, g.kernel[1], tap, [a, w, *sums])
+            _, w, *total = f.loop(0, run, some, [a, w, *sums], step=unrolled)
             return [f.offset(a, self.band.width), w, *total]
 
         zeros = [f.const(0.0, self.vector)] * (pixels * vectors)

@@ -15,9 +15,14 @@ from headrace._src.compile.codegen.emit import I8, Operand, Reg
 from headrace._src.compile.codegen.epilogue import Epilogue
 from headrace._src.compile.codegen.kernel_spec import Team
 from headrace._src.compile.kernels.gemm.gemm import even_block, nothing, whole_lines
-from headrace._src.compile.kernels.gemm.gemm_memory import MatrixSource, Sink, accumulator
+from headrace._src.compile.kernels.gemm.gemm_memory import (
+    MatrixSource,
+    Sink,
+    accumulator,
+    prefetch_row,
+)
 from headrace._src.compile.kernels.gemm.gemm_pack import Packing, panel_count
-from headrace._src.compile.kernels.gemm.gemm_sweep import Blocking, Left, Right, Sweep
+from headrace._src.compile.kernels.gemm.gemm_sweep import Ahead, Blocking, Left, Right, Sweep
 from headrace._src.compile.kernels.gemm.gemm_tile import best_tile
 from headrace._src.devices.target import SIZES, Target, host
 
@@ -156,9 +161,34 @@ class BatchedGemm:
             a_row, b_row = self.at_a.row or self._wide_a, self.at_b.row or self.n
             left = Left(own) if self.pack_a else Left(a, a_row, self.transpose_a)
             right = Right(own_b) if self.pack_b else Right(b, b_row)
-            sweep.block(left, right, results, sums, f.rem(i, size.down), 0)
+            ahead = self._ahead(team, f.add(i, team.threads))
+            sweep.block(left, right, results, sums, f.rem(i, size.down), 0, ahead)
 
         team.claim(0, prod(self.batch) * size.down, task)
+
+    def _ahead(self, team: Team, item: Operand) -> Ahead | None:
+        """The matrices of the task that this thread probably takes next, if each task is one
+        stretch of a whole product.
+        """
+        if self._size.down > 1 or self._size.split or SIZES[self.dtype] < 4:
+            return None
+        f, type = team.f, accumulator(self.dtype)
+        shapes = (
+            (self.k, self.m) if self.transpose_a else (self.m, self.k),
+            (self.n, self.k) if self.transpose_b else (self.k, self.n),
+        )
+        places = (self.at_a, self.at_b)
+        matrices = [
+            (self._matrix(team, array, place, self.dtype, item), place.row, *shape)
+            for array, place, shape in zip(team.args, places, shapes, strict=False)
+        ]
+
+        def fetch(_down: Operand, _k: Operand, row: Operand) -> None:
+            for matrix, stride, rows, width in matrices:
+                here = f.minimum(row, rows - 1)
+                prefetch_row(f, f.offset(matrix, f.mul(here, stride), type), width, type)
+
+        return Ahead(max(rows for _, _, rows, _ in matrices), fetch)
 
     def _dtypes(self) -> tuple[str, ...]:
         program = self.epilogue.program

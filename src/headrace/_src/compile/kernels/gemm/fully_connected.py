@@ -52,8 +52,10 @@ def small_batch(
     vectors = 3 if target.registers >= 32 else 2
     most = (target.registers - 2 - vectors) // vectors
     tile = (-(-m // -(-m // most)), vectors * target.lanes(dtype))
+    # With few registers a batch has several tiles, each of which would round the weights again.
+    b = "stripes" if rounds and target.registers < 32 else "direct"
     spec = gemm(
-        m, n, k, False, False, dtype, epilogue, a="direct", b="direct", tile=tile,
+        m, n, k, False, False, dtype, epilogue, a="direct", b=b, tile=tile,
         prologue_b=rounding(rounds),
     )  # fmt: skip
     panels = -(-panel_count(n, spec.columns) // parts)
@@ -253,7 +255,7 @@ class _Backward:
     @cached_property
     def _writer(self) -> TileWriter:
         assert self.spec.update is not None
-        sink = Sink(self.spec.update, self.spec.n, self.spec.stream)
+        sink = Sink(self.spec.update, self.spec.n, self.spec.stream, far=False)
         return TileWriter(self.f.module, self.f.name, sink)
 
     def _tile(self, rows: int, columns: int) -> Function:

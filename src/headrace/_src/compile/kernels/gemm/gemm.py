@@ -5,7 +5,9 @@ block is swept panel by panel and tile by tile, for one stretch of the common di
 other; its sums stay in the core's own cache in between. Operands that need no packing are read in
 place (`a` or `b` = "direct"), and B may be packed already ("packed", by `PackB`), so that a matrix
 that several products share is packed once. Of a transposed A, each thread may copy the part that a
-block reads, one stripe at a time (`a` = "stripes").
+block reads, one stripe at a time (`a` = "stripes"). Of a B with a prologue, each thread may copy
+the panel that it multiplies next, a stretch at a time, so that elements are changed once and not
+for each tile (`b` = "stripes").
 
 Free threads claim blocks (`share` = "claim"), or each thread has its own part of the columns
 ("columns"): then it packs its own panels of B, no thread waits, and the next product finds in a
@@ -19,20 +21,29 @@ read in place are prefetched.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import gcd
+from functools import partial
 
 from headrace._src.compile.codegen.emit import I8, Operand, Reg
 from headrace._src.compile.codegen.epilogue import Epilogue
 from headrace._src.compile.codegen.kernel_spec import Team
-from headrace._src.compile.kernels.gemm.gemm_memory import MatrixSource, Sink, accumulator
+from headrace._src.compile.codegen.pointwise_code import load_value
+from headrace._src.compile.kernels.gemm.gemm_memory import (
+    MatrixSource,
+    Sink,
+    accumulator,
+    lane_mask,
+    prefetch,
+    prefetch_row,
+)
 from headrace._src.compile.kernels.gemm.gemm_pack import Packing, Stripe, panel_count
-from headrace._src.compile.kernels.gemm.gemm_sweep import Blocking, Left, Right, Sweep
-from headrace._src.compile.kernels.gemm.gemm_tile import best_tile
+from headrace._src.compile.kernels.gemm.gemm_sweep import Ahead, Blocking, Left, Right, Sweep
+from headrace._src.compile.kernels.gemm.gemm_tile import best_tile, no_operands
 from headrace._src.devices.target import SIZES, Target, host
 from headrace._src.lowering.pointwise import Pointwise, PointwiseStep
 
 __all__ = [
     "BLOCK_COLUMNS",
+    "WHOLE",
     "Gemm",
     "PackB",
     "even_block",
@@ -99,7 +110,7 @@ class Gemm:
             raise ValueError(f"depth must be a multiple of 16, not {self.depth}")
         if self.a not in ("pack", "direct", "stripes"):
             raise ValueError(f"no such way to read A: {self.a!r}")
-        if self.b not in ("pack", "direct", "packed"):
+        if self.b not in ("pack", "direct", "packed", "stripes"):
             raise ValueError(f"no such way to read B: {self.b!r}")
         if self.a == "stripes" and not self.transpose_a:
             raise ValueError("stripes are of a transposed A")
@@ -109,7 +120,7 @@ class Gemm:
         if self.a == "direct" and (self.prologue_a is not None or changed):
             raise ValueError("A is changed as it is packed: it can't be read in place")
         reads = self.prologue_b is not None and self.prologue_b.operands
-        if self.b == "direct" and (reads or changed or self.transpose_b):
+        if self.b in ("direct", "stripes") and (reads or changed or self.transpose_b):
             raise ValueError("B is changed as it is packed: it can't be read in place")
         if self.b == "packed" and (self.prologue_b is not None or self.transpose_b):
             raise ValueError("a packed B can't be changed or transposed any more")
@@ -160,17 +171,32 @@ class Gemm:
 
     def _places(self) -> tuple[int, int, int]:
         """Bytes in scratch where packed B begins (packed A comes first), where the threads' own
-        memory begins (a stripe of A, sums), and how many each has.
+        memory begins (stripes of A and B, sums), and how many each has.
         """
         width = accumulator(self.dtype).bits // 8
         b_at = whole_lines(self._size.packed_a * width) if self.a == "pack" else 0
         sums_at = b_at + (whole_lines(self._size.packed_b * width) if self.b == "pack" else 0)
-        return b_at, sums_at, whole_lines((self._stripe + self._size.sums) * width)
+        own = self._stripe + self._panel + self._size.sums
+        return b_at, sums_at, whole_lines(own * width)
 
     @property
     def _stripe(self) -> int:
         """Elements of the stripe of A that a thread copies at a time."""
-        return self.tiles * self.rows * self.depth if self.a == "stripes" else 0
+        panels, width = self._stripe_shape
+        return panels * Stripe.panel_size(width, self.depth) if self.a == "stripes" else 0
+
+    @property
+    def _stripe_shape(self) -> tuple[int, int]:
+        """The panels of a stripe and their columns: a panel for each tile, or rows as they were,
+        which are copied in fewer instructions, if all matrices are in the cores' own caches.
+        """
+        wide = self.share == "columns"
+        return (1, self.tiles * self.rows) if wide else (self.tiles, self.rows)
+
+    @property
+    def _panel(self) -> int:
+        """Elements of the panel of B that a thread copies at a time."""
+        return self.columns * self.depth if self.b == "stripes" else 0
 
     # -- Code ------------------------------------------------------------------------------------
 
@@ -230,15 +256,19 @@ class _Writer:
         own = f.offset(team.scratch, f.add(own_at, f.mul(team.thread, own_size)), I8)
         across = team.share(spec._size.across) if spec.share == "columns" else None
         packings: list[tuple[Packing, Reg, list[Reg]]] = []
-        left, right = self._left(own, packings), self._right(across, packings)
+        left = self._left(own, packings)
+        right = self._right(f.offset(own, spec._stripe, self.type), across, packings)
         if packings:
             team.after(0, lambda: self._pack(packings))
-        sums = f.offset(own, spec._stripe, self.type)
-        sweep = Sweep(f, self.type, spec._size, Sink(spec.epilogue, spec.n))
+        sums = f.offset(own, spec._stripe + spec._panel, self.type)
+        sweep = Sweep(
+            f, self.type, spec._size, Sink(spec.epilogue, spec.n, far=spec.share != "columns")
+        )
         down = spec._size.down
 
         def block(i: Operand) -> None:
-            sweep.block(left, right, self.results, sums, f.rem(i, down), f.div(i, down))
+            place = f.rem(i, down), f.div(i, down)
+            sweep.block(left, right, self.results, sums, *place, self._ahead)
 
         def multiply() -> None:
             if across is not None:
@@ -260,21 +290,40 @@ class _Writer:
             )
             packings.append((tiles, team.scratch, self.a))
             return Left(team.scratch)
-        width = spec.tiles * spec.rows
-        stripe = Stripe(team, "a", spec._source_a, spec.m, width)
+        panels, width = spec._stripe_shape
+        stripe = Stripe(team, "a", spec._source_a, spec.m, width, panels, spec.depth)
 
         def copy(down: Operand, k: Reg, depth: Operand) -> None:
             f.call_function(stripe.function, down, k, depth, own, *self.a)
 
-        return Left(own, width, True, copy)
+        if panels == 1:
+            return Left(own, width, True, copy, tile=spec.rows)
+        return Left(own, copy=copy, tile=stripe.panel)
+
+    @property
+    def _ahead(self) -> Ahead | None:
+        """The stretch of A that a block copies next."""
+        spec, f = self.spec, self.f
+        if spec.a != "stripes" or not spec._size.split:
+            return None
+        stride, width = spec._source_a.stride, spec.tiles * spec.rows
+
+        def fetch(down: Operand, k: Operand, row: Operand) -> None:
+            at = f.add(f.mul(f.add(k, row), stride), f.mul(down, width))
+            prefetch_row(f, f.offset(self.a[0], at, self.type), width, self.type)
+
+        return Ahead(spec.depth, fetch)
 
     def _right(
         self,
+        own: Reg,
         across: tuple[Operand, Operand] | None,
         packings: list[tuple[Packing, Reg, list[Reg]]],
     ) -> Right:
         """How B is read; a thread that has blocks `across` for itself packs them itself."""
         spec, f, team = self.spec, self.f, self.team
+        if spec.b == "stripes":
+            return Right(own, copy=partial(self._copy_panel, own))
         if spec.b == "direct":
             return Right(self.b[0], spec._source_b.stride, spec.look, spec.prologue_b)
         if spec.b == "packed":
@@ -287,6 +336,28 @@ class _Writer:
             first, last = (f.mul(i, spec.panels) for i in across)
             team.after(spec.meetings, lambda: panels.part(first, last, packed, self.b))
         return Right(packed)
+
+    def _copy_panel(
+        self, own: Reg, k: Operand, depth: Operand, column: Operand, columns: int
+    ) -> None:
+        """Copy `columns` columns of B through its prologue, `depth` rows from `k` on."""
+        spec, f, stride = self.spec, self.f, self.spec._source_b.stride
+        lanes = self.team.target.lanes(spec.dtype)
+        first = f.offset(self.b[0], f.add(f.mul(k, stride), column), self.type)
+        masks = [lane_mask(f, columns - v, lanes) for v in range(0, columns, lanes)]
+
+        def row(i: Reg) -> None:
+            source = f.offset(first, f.mul(i, stride), self.type)
+            into = f.offset(own, f.mul(i, spec.columns), self.type)
+            for v, mask in enumerate(masks):
+                if spec.look:
+                    prefetch(f, f.offset(source, spec.look + v * lanes, self.type))
+                value = load_value(f, spec.dtype, lanes, source, v * lanes, mask=mask)
+                if spec.prologue_b is not None:
+                    value = spec.prologue_b.apply(f, value, no_operands)[0]
+                f.store(value, into, v * lanes)
+
+        f.loop(0, depth, row)
 
     def _pack(self, packings: list[tuple[Packing, Reg, list[Reg]]]) -> None:
         f, first = self.f, packings[0]
@@ -327,26 +398,29 @@ def gemm(
     target = target or host()
     held = "float64" if dtype == "float64" else "float32"
     rows, columns = tile or best_tile(m, n, held, target)
-    depth = depth or _depth(m, k, columns * SIZES[held], target)
+    depth = depth or _depth(m, k, columns, SIZES[held], a, target)
     depth = -(-even_block(k, depth) // 16) * 16
     split = depth < k
     height = max(1, (COPIED_ROWS if split and a != "direct" else BLOCK_ROWS) // rows)
-    # Stripes are copied in whole vectors.
-    step = target.lanes(held) // gcd(rows, target.lanes(held)) if a == "stripes" else 1
-    tiles, panels = _block_size((m, n), (rows, columns), height, step, split, threads)
+    tiles, panels = _block_size((m, n), (rows, columns), height, split, threads)
     return Gemm(
         m, n, k, transpose_a, transpose_b, dtype, epilogue or nothing(dtype), rows, columns, depth,
         tiles, panels, a, b, prologue_a, prologue_b,
     )  # fmt: skip
 
 
-def _depth(m: int, k: int, width: int, target: Target) -> int:
-    """How much of k to multiply at a time, if B has `width` bytes in a panel per k: a panel stays
-    in the first-level cache while the tiles of a block are multiplied by it.
+def _depth(m: int, k: int, columns: int, size: int, a: str, target: Target) -> int:
+    """How much of k to multiply at a time, if B has panels of `columns` elements of `size` bytes: a
+    panel stays in the first-level cache while the tiles of a block are multiplied by it. A stripe
+    of A and the next one, which is fetched meanwhile, take a quarter of the second-level cache.
     """
     if m <= FEW_ROWS:
         return FEW_ROWS_DEPTH
-    return k if k <= WHOLE else target.l1 // width
+    if k <= WHOLE:
+        return k
+    return (
+        target.l2 // 8 // (COPIED_ROWS * size) if a == "stripes" else target.l1 // (columns * size)
+    )
 
 
 def even_block(count: int, size: int) -> int:
@@ -358,34 +432,32 @@ def _block_size(
     product: tuple[int, int],
     tile: tuple[int, int],
     height: int,
-    step: int,
     split: bool,
     threads: int,
 ) -> tuple[int, int]:
-    """Tiles down (about `height`, a multiple of `step`) and across in a block: few enough for the
-    cache, many blocks for the threads. If k isn't split, rows of A stay in the cache while all of B
-    passes by.
+    """Tiles down (about `height`) and across in a block: few enough for the cache, many blocks for
+    the threads. If k isn't split, rows of A stay in the cache while all of B passes by.
     """
     tiles, panels = (panel_count(*sizes) for sizes in zip(product, tile, strict=True))
     if product[0] <= FEW_ROWS:
         down, across, wanted = tiles, 1, 2
     else:
-        down = -(-even_block(tiles, height) // step) * step
+        down = even_block(tiles, height)
         across = even_block(panels, max(1, BLOCK_COLUMNS // tile[1])) if split else panels
         wanted = BLOCKS * threads
         if across == panels and tiles >= down * wanted:
-            down = _fair_block(tiles, down, step, threads)
-    while -(-tiles // down) * -(-panels // across) < wanted and (across > 1 or down > step):
+            down = _fair_block(tiles, down, threads)
+    while -(-tiles // down) * -(-panels // across) < wanted and (across > 1 or down > 1):
         if across > 1:
             across = -(-across // 2)
         else:
-            down = -(-down // (2 * step)) * step
+            down = -(-down // 2)
     return down, across
 
 
-def _fair_block(count: int, size: int, step: int, threads: int) -> int:
-    """Return the size of parts, about `size` and a multiple of `step`, for which threads that claim
-    them in turn finish at about the same time.
+def _fair_block(count: int, size: int, threads: int) -> int:
+    """Return the size of parts, about `size`, for which threads that claim them in turn finish at
+    about the same time.
     """
 
     def longest(size: int) -> int:
@@ -393,5 +465,5 @@ def _fair_block(count: int, size: int, step: int, threads: int) -> int:
         rounds, more = divmod(parts, threads)
         return rounds * size + (size if more else rest)
 
-    sizes = range(max(step, size * 3 // 4 // step * step), size * 5 // 4 + 1, step)
+    sizes = range(max(1, size * 3 // 4), size * 5 // 4 + 1)
     return min(sizes, key=lambda s: (longest(s), abs(s - size)))

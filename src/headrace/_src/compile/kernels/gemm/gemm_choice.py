@@ -13,6 +13,7 @@ from headrace._src.compile.codegen.kernel_spec import Kernel
 from headrace._src.compile.kernels.gemm.fully_connected import small_batch, small_batch_backward
 from headrace._src.compile.kernels.gemm.gemm import (
     BLOCK_COLUMNS,
+    WHOLE,
     Gemm,
     PackB,
     gemm,
@@ -51,15 +52,18 @@ def candidates(
     if rounds and dtype != "float32":
         raise ValueError(f"float32 is rounded to {rounds}, not {dtype}")
     epilogue = epilogue or nothing(dtype)
-    divided = _divided(m, n, k, (transpose_a, transpose_b), dtype, epilogue, threads, target)
-    if divided is not None and not rounds:
+    divided = _divided(
+        m, n, k, (transpose_a, transpose_b), dtype, epilogue, rounds, threads, target
+    )
+    if divided is not None:
         return [divided]
     found: list[Kernel | Foreign] = []
     if SIZES[dtype] >= 4:
         found += _small_batches(
             m, n, k, (transpose_a, transpose_b), dtype, epilogue, rounds, threads, target
         )
-    for a, b in _ways(m, n, k, transpose_a, transpose_b, dtype, (target or host()).l2):
+    ways = _ways(m, n, k, transpose_a, transpose_b, dtype, bool(rounds), (target or host()).l2)
+    for a, b in ways:
         found.append(
             gemm(
                 m, n, k, transpose_a, transpose_b, dtype, epilogue, a=a, b=b,
@@ -79,6 +83,7 @@ def _divided(
     transposed: tuple[bool, bool],
     dtype: str,
     epilogue: Epilogue,
+    rounds: str,
     threads: int,
     target: Target | None,
 ) -> Kernel | None:
@@ -94,9 +99,10 @@ def _divided(
     if (m * k + k * n + m * n) * size > threads * target.l2:
         return None
     if n % (threads * columns) == 0:
-        return _by_columns(m, n, k, transposed, dtype, epilogue, threads, target)
+        return _by_columns(m, n, k, transposed, dtype, epilogue, rounds, threads, target)
     # The dimension that was divided by columns is A's k, or m if it's transposed.
-    if not transposed[1] and (m if transposed[0] else k) % (threads * columns) == 0:
+    divided = (m if transposed[0] else k) % (threads * columns) == 0
+    if divided and not transposed[1] and not rounds:
         return narrow_product(m, n, k, transposed[0], dtype, epilogue, target=target)
     return None
 
@@ -113,20 +119,22 @@ def _by_columns(
     transposed: tuple[bool, bool],
     dtype: str,
     epilogue: Epilogue,
+    rounds: str,
     threads: int,
     target: Target,
 ) -> Gemm:
     """Each thread has a part of the columns."""
     size, vectors = SIZES[dtype], _vectors(target)
     columns = vectors * target.lanes(dtype)
-    # A small B is better packed, except where A is copied already.
-    packs = not transposed[0] and n // threads * k * size <= PACKED
+    # A small B is better packed, except where A is copied already; so is one that is rounded, once
+    # and not for each tile.
+    packs = bool(rounds) or (not transposed[0] and n // threads * k * size <= PACKED)
     spec = gemm(
         m, n, k, *transposed, dtype, epilogue,
         a="stripes" if transposed[0] else "direct",
         b="pack" if transposed[1] or packs else "direct",
         tile=((target.registers - 2 - vectors) // vectors, columns),
-        depth=target.l1 // (columns * size), target=target,
+        depth=target.l1 // (columns * size), prologue_b=rounding(rounds), target=target,
     )  # fmt: skip
     tiles = STRIPE if transposed[0] else panel_count(m, spec.rows)
     return replace(spec, tiles=tiles, panels=n // (threads * columns), share="columns")
@@ -157,10 +165,17 @@ def _small_batches(
 
 
 def _ways(
-    m: int, n: int, k: int, transpose_a: bool, transpose_b: bool, dtype: str, cached: int
+    m: int,
+    n: int,
+    k: int,
+    transpose_a: bool,
+    transpose_b: bool,
+    dtype: str,
+    rounds: bool,
+    cached: int,
 ) -> list[tuple[str, str]]:
     """Return which operands to pack and which to read in place, the likely best choice first; a
-    core's own cache holds `cached` bytes.
+    core's own cache holds `cached` bytes. A B that is rounded is so once if it's packed.
     """
     size = SIZES[dtype]
     if size < 4:
@@ -169,15 +184,17 @@ def _ways(
     ways_a = ["direct", "pack"]
     if transpose_a and n >= MANY:
         ways_a = ["pack", "direct"] if m * k * size <= cached else ["pack"]
-        # Elements that only one block reads aren't worth packing for all threads.
-        if n <= BLOCK_COLUMNS and m * k * size > cached:
-            ways_a = ["stripes", "pack"]
+        # What few blocks read isn't worth packing for all threads: each copies it while it
+        # multiplies what it has copied before. A k that isn't split leaves no time for that.
+        if m * k * size > cached:
+            stripes_first = n <= BLOCK_COLUMNS or k > WHOLE
+            ways_a = ["stripes", "pack"] if stripes_first else ["pack", "stripes"]
     ways_b = ["pack", "direct"] if n * k * size <= cached else ["pack"]
     if m <= FEW_ROWS and n * k * size > cached:
         ways_b = ["direct"]
     elif m <= 2 * MANY and "direct" in ways_b:
         ways_b = ["direct", "pack"]
-    if transpose_b:
+    if transpose_b or (rounds and "pack" in ways_b):
         ways_b = ["pack"]
     firsts = [(a, ways_b[0]) for a in ways_a]
     return [*firsts, *((ways_a[0], b) for b in ways_b[1:])]

@@ -27,8 +27,9 @@ from headrace._src.compile.codegen.epilogue import Epilogue
 from headrace._src.compile.codegen.pointwise_code import load_value, store_value
 from headrace._src.devices.target import SIZES
 
-__all__ = ["MatrixSource", "Sink", "accumulator", "lane_mask", "prefetch", "transpose"]
+__all__ = ["LINE", "MatrixSource", "Sink", "accumulator", "lane_mask", "prefetch", "prefetch_row"]
 
+LINE = 64
 # Operations that are whole polynomials.
 HEAVY = {
     "atan2", "cos", "erf", "exp", "expm1", "log", "log1p", "pow", "sigmoid", "sin", "tanh",
@@ -54,19 +55,10 @@ def prefetch(f: Function, pointer: Reg, *, to_write: bool = False) -> None:
     f.call("llvm.prefetch.p0", VOID, pointer, use, second_level, data)
 
 
-def transpose(f: Function, rows: Sequence[Reg]) -> list[Reg]:
-    """The columns of a square of vectors, in log2(lanes) rounds of interleaving."""
-    lanes = rows[0].type.lanes
-    half = lanes // 2
-    low = [i // 2 + lanes * (i % 2) for i in range(lanes)]
-    high = [i + half for i in low]
-    rows = list(rows)
-    for _ in range(lanes.bit_length() - 1):
-        rows = [
-            f.shuffle(rows[i // 2], rows[i // 2 + half], high if i % 2 else low)
-            for i in range(lanes)
-        ]
-    return rows
+def prefetch_row(f: Function, pointer: Reg, count: int, type: Type) -> None:
+    """Bring `count` elements of a row into the core's own cache."""
+    for i in range(0, count, LINE * 8 // type.bits):
+        prefetch(f, f.offset(pointer, i, type))
 
 
 @dataclass(frozen=True)
@@ -130,12 +122,14 @@ class Sink:
     """A matrix that is written: a product's epilogue and the length of its stored rows.
 
     `pointers` are the addresses of the epilogue's operands, then of its outputs. `stream`: whole
-    vectors of outputs bypass the caches if rows consist of such.
+    vectors of outputs bypass the caches if rows consist of such. `far`: operands and outputs aren't
+    in the core's own cache, and there is time to fetch them.
     """
 
     epilogue: Epilogue
     stride: int
     stream: bool = False
+    far: bool = True
 
     @property
     def parameters(self) -> list[Type]:

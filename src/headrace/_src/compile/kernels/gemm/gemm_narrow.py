@@ -19,8 +19,9 @@ from dataclasses import dataclass
 from headrace._src.compile.codegen.emit import Function, Operand, Reg, Type
 from headrace._src.compile.codegen.epilogue import Epilogue
 from headrace._src.compile.codegen.kernel_spec import Team
+from headrace._src.compile.codegen.register_transpose import transpose
 from headrace._src.compile.kernels.gemm.gemm import nothing
-from headrace._src.compile.kernels.gemm.gemm_memory import Sink, accumulator, lane_mask, transpose
+from headrace._src.compile.kernels.gemm.gemm_memory import Sink, accumulator, lane_mask
 from headrace._src.compile.kernels.gemm.gemm_tile import INLINE_EPILOGUE
 from headrace._src.devices.target import Target, host
 

@@ -13,14 +13,16 @@ from functools import partial
 from headrace._src.compile.codegen.emit import I64, PTR, Function, Module, Operand, Reg
 from headrace._src.compile.codegen.kernel_spec import Team
 from headrace._src.compile.codegen.pointwise_code import store_value
+from headrace._src.compile.codegen.register_transpose import transpose
 from headrace._src.compile.kernels.gemm.gemm_memory import (
     MatrixSource,
     accumulator,
     lane_mask,
-    transpose,
 )
 
-__all__ = ["Packing", "panel_count", "ranges"]
+__all__ = ["Packing", "Stripe", "panel_count", "ranges"]
+
+LINE = 16  # elements, as many as a vector has at most
 
 
 class Packing:
@@ -86,7 +88,7 @@ class Packing:
     def _along(self, f: Function) -> None:
         to, start, stop, first, last, *pointers = f.parameters
 
-        def row(k: Reg) -> None:
+        def row(k: Operand, exact: bool = True) -> None:
             def panel(p: Operand, valid: int) -> None:
                 column = f.mul(p, self.width)
                 at = f.add(f.mul(k, self.source.stride), column)
@@ -96,12 +98,21 @@ class Packing:
                     value = self.source.load(
                         f, pointers, f.add(at, v), f.add(column, v), self.lanes, mask
                     )
-                    room = lane_mask(f, self.width - v, self.lanes)
+                    room = lane_mask(f, self.width - v, self.lanes) if exact else None
                     store_value(f, self.held, value, to, f.add(there, v), mask=room)
 
             ranges(f, first, last, self.count, self.width, panel)
 
-        f.loop(start, stop, row)
+        if self.width % self.lanes and not f.target.has("avx512vl"):
+            # Masked stores take dozens of cycles here. Whole vectors also write to the places of
+            # the next k, which come later; behind the last k of a unit, these may be done.
+            over = self.lanes - self.width % self.lanes
+            exact = f.sub(stop, -(-over // self.width))
+            exact = f.sub(f.add(start, exact), f.minimum(start, exact))  # the larger one
+            f.loop(start, exact, lambda k: row(k, exact=False))
+            f.loop(exact, stop, row)
+        else:
+            f.loop(start, stop, row)
 
     def _across(self, f: Function) -> None:
         to, start, stop, first, last, *pointers = f.parameters
@@ -147,41 +158,63 @@ class Packing:
 
 
 class Stripe:
-    """Copies a stripe of a matrix, `width` of its `columns`, to a buffer with rows of just that
-    length, so that data which a thread reads repeatedly is contiguous. `function` is
+    """Copies a stripe of a matrix, `tiles` panels of `width` columns, to a thread's own buffer, as
+    they are packed: data which a thread reads repeatedly is contiguous. `function` is
 
         stripe(number, k, depth, to, *pointers): `depth` rows, from row k on
     """
 
+    ROWS = 8  # that are read together: lines of the source and of the panels stay in L1
+
     def __init__(
-        self, team: Team, name: str, source: MatrixSource, columns: int, width: int
+        self,
+        team: Team,
+        name: str,
+        source: MatrixSource,
+        columns: int,
+        width: int,
+        tiles: int,
+        depth: int,
     ) -> None:
-        self.source, self.columns, self.width = source, columns, width
+        self.source, self.columns, self.width, self.tiles = source, columns, width, tiles
+        self.panel = self.panel_size(width, depth)
         type = accumulator(source.dtype)
         self.held = "float64" if type.bits == 64 else "float32"
-        self.lanes = team.target.lanes(self.held)
+        # A wider store than need be is more often across two cache lines.
+        self.lanes = min(team.target.lanes(self.held), 1 << (width - 1).bit_length())
         self.function = self._write(team.f.module, f"{team.f.name}_stripe_{name}")
+
+    @staticmethod
+    def panel_size(width: int, depth: int) -> int:
+        """Elements from one panel to the next. Vectors are stored whole, also behind the last row;
+        and panels whose sizes are powers of two would compete for the same sets of a cache.
+        """
+        return width * depth + LINE
 
     def _write(self, module: Module, name: str) -> Function:
         f = module.function(name, [I64] * 3 + [PTR] * (2 + len(self.source.arguments)))
         number, first, depth, to, *pointers = f.parameters
+        start = f.mul(number, self.tiles)
+        stop = f.minimum(f.add(start, self.tiles), panel_count(self.columns, self.width))
 
-        def stripe(number: Operand, width: int) -> None:
-            column = f.mul(number, self.width)
-
-            def row(k: Reg) -> None:
+        def rows(k: Reg, count: int) -> None:
+            def panel(p: Operand, valid: int) -> None:
+                column = f.mul(p, self.width)
                 at = f.add(f.mul(f.add(first, k), self.source.stride), column)
-                for v in range(0, width, self.lanes):
-                    mask = lane_mask(f, width - v, self.lanes)
-                    value = self.source.load(
-                        f, pointers, f.add(at, v), f.add(column, v), self.lanes, mask
-                    )
-                    here = f.add(f.mul(k, self.width), v)
-                    store_value(f, self.held, value, to, here, mask=mask)
+                there = f.add(f.mul(f.sub(p, start), self.panel), f.mul(k, self.width))
+                for r in range(count):
+                    for v in range(0, valid, self.lanes):
+                        value = self.source.load(
+                            f, pointers, f.add(at, r * self.source.stride + v), f.add(column, v),
+                            self.lanes, lane_mask(f, valid - v, self.lanes),
+                        )  # fmt: skip
+                        store_value(f, self.held, value, to, f.add(there, r * self.width + v))
 
-            f.loop(0, depth, row)
+            ranges(f, start, stop, self.columns, self.width, panel)
 
-        ranges(f, number, f.add(number, 1), self.columns, self.width, stripe)
+        whole = f.and_(depth, -self.ROWS)
+        f.loop(0, whole, lambda k: rows(k, self.ROWS), step=self.ROWS)
+        f.loop(whole, depth, lambda k: rows(k, 1))
         return f.finish()
 
 

@@ -16,7 +16,7 @@ from headrace._src.compile.kernels.gemm.gemm_memory import Sink
 from headrace._src.compile.kernels.gemm.gemm_pack import panel_count, ranges
 from headrace._src.compile.kernels.gemm.gemm_tile import Tile, TileWriter
 
-__all__ = ["Blocking", "Left", "Right", "Sweep"]
+__all__ = ["Ahead", "Blocking", "Left", "Right", "Sweep"]
 
 
 @dataclass(frozen=True)
@@ -69,13 +69,14 @@ class Left:
     """A: packed (`stride` 0), or stored in rows `stride` apart, possibly transposed.
 
     `copy(down, k, depth)` brings a block's stretch to `pointer` before it's multiplied, if that has
-    room for no more.
+    room for no more; its tiles are `tile` elements apart.
     """
 
     pointer: Reg
     stride: int = 0
     transposed: bool = False
     copy: Callable[[Operand, Reg, Operand], None] | None = None
+    tile: int = 0
 
     def steps(self, size: Blocking) -> tuple[int, int]:
         """Elements from one k to the next, and from one row to the next."""
@@ -89,7 +90,7 @@ class Left:
         """Where tile t begins for k, in a block that begins with tile t0."""
         step, row = self.steps(size)
         if self.copy is not None:
-            t, k = f.sub(t, t0), 0
+            return f.offset(self.pointer, f.mul(f.sub(t, t0), self.tile), type)
         tile = size.rows * (row if self.stride else size.k)
         return f.offset(self.pointer, f.add(f.mul(t, tile), f.mul(k, step)), type)
 
@@ -98,18 +99,34 @@ class Left:
 class Right:
     """B: packed (`stride` 0), or stored in rows `stride` apart, prefetched `look` ahead and passed
     through a prologue.
+
+    `copy(k, depth, column, columns)` brings a stretch of a panel to `pointer` before it's
+    multiplied, if that has room for no more.
     """
 
     pointer: Reg
     stride: int = 0
     look: int = 0
     prologue: Epilogue | None = None
+    copy: Callable[[Operand, Operand, Operand, int], None] | None = None
 
     def at(self, f: Function, type: Type, size: Blocking, p: Operand, k: Operand) -> Reg:
         """Where panel p begins for k."""
+        if self.copy is not None:
+            return self.pointer
         panel = size.columns if self.stride else size.columns * size.k
         step = self.stride or size.columns
         return f.offset(self.pointer, f.add(f.mul(p, panel), f.mul(k, step)), type)
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """What is read after a block's stretch of k, and prefetched while it's multiplied: so many rows
+    of a matrix. `fetch(down, k, row)` is for one of them, where the stretch ends at `k`.
+    """
+
+    rows: int
+    fetch: Callable[[Operand, Operand, Operand], None]
 
 
 class Sweep:
@@ -127,13 +144,15 @@ class Sweep:
         sums: Reg,
         down: Operand,
         across: Operand,
+        ahead: Ahead | None = None,
     ) -> None:
         """Multiply one block; `sums` is room for a thread's sums, `results` are the sink's."""
         f, size = self.f, self.size
         t0, p0 = f.mul(down, size.tiles), f.mul(across, size.panels)
         t1 = f.minimum(f.add(t0, size.tiles), panel_count(size.m, size.rows))
         p1 = f.minimum(f.add(p0, size.panels), panel_count(size.n, size.columns))
-        rate = 0 if right.stride else -(-size.columns // size.tiles)
+        in_place = right.stride or right.copy is not None
+        rate = 0 if in_place else -(-size.columns // size.tiles)
 
         def stretch(k: Reg) -> None:
             depth = f.minimum(f.sub(size.k, k), size.depth)
@@ -144,6 +163,8 @@ class Sweep:
 
             def sweep(p: Operand, columns: int) -> None:
                 column = f.mul(p, size.columns)
+                if right.copy is not None:
+                    right.copy(k, depth, column, columns)
                 b = right.at(f, self.type, size, p, k)
                 following = self._after(right, p, p0, p1, k)
 
@@ -152,12 +173,14 @@ class Sweep:
                     count = f.add(f.mul(f.sub(p, p0), size.tiles), done)
                     held = f.mul(count, size.rows * size.columns) if size.split else 0
                     index = f.add(f.mul(t, size.rows * self.sink.stride), column)
-                    ahead = f.mul(f.mul(done, rate), depth)
+                    panel = f.mul(f.mul(done, rate), depth)
+                    if ahead is not None:
+                        self._fetch(ahead, count, down, f.add(k, size.depth))
                     f.call_function(
                         self._tile(left, right, rows, columns, rate),
                         left.at(f, self.type, size, t, k, t0), b, depth,
                         f.offset(sums, held, self.type), first, last, index, column,
-                        f.offset(following, ahead, self.type), *results,
+                        f.offset(following, panel, self.type), *results,
                     )  # fmt: skip
 
                 ranges(f, t0, t1, size.m, size.rows, tile)
@@ -165,6 +188,18 @@ class Sweep:
             ranges(f, p0, p1, size.n, size.columns, sweep)
 
         f.loop(0, size.k, stretch, step=size.depth)
+
+    def _fetch(self, ahead: Ahead, count: Operand, down: Operand, k: Operand) -> None:
+        """Before tile number `count` of a stretch, prefetch its share of the rows."""
+        f, size = self.f, self.size
+        share = -(-ahead.rows // (size.tiles * size.panels))
+        first = f.mul(count, share)
+
+        def fetch() -> None:
+            for r in range(share):
+                ahead.fetch(down, k, f.add(first, r))
+
+        f.when(f.icmp("slt", first, ahead.rows), fetch)
 
     def _after(self, right: Right, p: Operand, p0: Operand, p1: Operand, k: Reg) -> Reg:
         """The panel of B that is swept after panel p: in the next stretch of k after the last."""
