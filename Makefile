@@ -8,7 +8,7 @@ PIP := $(PYTHON) -m pip --disable-pip-version-check --quiet install
 
 help:
 	@echo "make test          install what is needed and run every check: lint, types, imports, tests"
-	@echo "make chaos         let 100 faults happen to a cluster that trains (SEED=1: which)"
+	@echo "make chaos         let 100 faults happen to a cluster that trains (SEED=1: which); keep one busy"
 	@echo "make demo          train a classifier of handwritten digits"
 	@echo "make demo-cluster  train it with a parameter server and two workers, one of which is killed"
 	@echo "make bench         measure"
@@ -23,6 +23,7 @@ FAULTS := 100
 
 chaos: $(VENV)/installed-dev
 	@$(PYTHON) -m tests.faults.clusters.chaos $(SEED) $(FAULTS)
+	@$(PYTHON) -m tests.faults.clusters.busy
 
 demo: $(VENV)/installed-demo
 	@$(PYTHON) examples/digits.py $(ARGS)

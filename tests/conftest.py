@@ -5,7 +5,7 @@ example has a deadline, nor a limit on the time of its generation: test machines
 pytest-timeout bounds each test as a whole.
 
 At the end of a run that included the laws, the counts of ops, of law checks and of exemptions from
-the laws are printed.
+the laws are printed, and so is what tests have recorded as their "report".
 """
 
 import os
@@ -21,6 +21,7 @@ from tests.selection import (  # noqa: F401  pytest finds hooks here
 )
 
 os.environ["HEADRACE_VERIFY"] = "1"  # every pass of the pipeline is verified in tests
+os.environ.setdefault("HEADRACE_JIT", "second")  # tests need no 32 runs to reach compiled code
 
 settings.register_profile(
     "headrace",
@@ -32,6 +33,14 @@ settings.register_profile(
 settings.load_profile("headrace")
 
 _from_workers = 0
+
+
+@pytest.fixture(autouse=True)
+def fresh_default_graph():
+    """Give each test an empty default graph, so that no test meets what another one has left."""
+    import headrace as tf
+
+    tf.reset_default_graph()
 
 
 def pytest_sessionfinish(session):
@@ -55,3 +64,7 @@ def pytest_terminal_summary(terminalreporter):
 
         ops, exempt = len(definitions()), exemptions.count()
         terminalreporter.write_line(f"laws: {checks} checks of {ops} ops, {exempt} exemptions")
+    for ended in terminalreporter.stats.get("passed", ()):
+        for name, text in ended.user_properties if ended.when == "call" else ():
+            if name == "report":
+                terminalreporter.write_line(text)

@@ -47,6 +47,10 @@ if TYPE_CHECKING:
         is_non_decreasing as is_non_decreasing,
         is_strictly_increasing as is_strictly_increasing,
     )
+    from headrace._src.session.configuration import (
+        get_log_device_placement as get_log_device_placement,
+        set_log_device_placement as set_log_device_placement,
+    )
 
 __all__ = [
     "Assert",
@@ -72,12 +76,14 @@ __all__ = [
     "assert_shapes",
     "assert_type",
     "check_numerics",
+    "get_log_device_placement",
     "is_finite",
     "is_inf",
     "is_nan",
     "is_non_decreasing",
     "is_numeric_tensor",
     "is_strictly_increasing",
+    "set_log_device_placement",
 ]
 
 _HOMES = {
@@ -104,12 +110,14 @@ _HOMES = {
     "assert_shapes": "headrace._src.ops.control.shape_assertions:assert_shapes",
     "assert_type": "headrace._src.ops.control.assertions:assert_type",
     "check_numerics": "headrace._src.ops.control.grouping:check_numerics",
+    "get_log_device_placement": "headrace._src.session.configuration:get_log_device_placement",
     "is_finite": "headrace._src.ops.math.elementwise:is_finite",
     "is_inf": "headrace._src.ops.math.elementwise:is_inf",
     "is_nan": "headrace._src.ops.math.elementwise:is_nan",
     "is_non_decreasing": "headrace._src.ops.math.comparisons:is_non_decreasing",
     "is_numeric_tensor": "headrace._src.ops.control.assertions:is_numeric_tensor",
     "is_strictly_increasing": "headrace._src.ops.math.comparisons:is_strictly_increasing",
+    "set_log_device_placement": "headrace._src.session.configuration:set_log_device_placement",
 }
 
 if not TYPE_CHECKING:

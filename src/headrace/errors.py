@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         UnknownError as UnknownError,
         error_code_from_exception_type as error_code_from_exception_type,
         exception_type_from_error_code as exception_type_from_error_code,
+        raise_exception_on_not_ok_status as raise_exception_on_not_ok_status,
     )
 
 __all__ = [
@@ -84,6 +85,7 @@ __all__ = [
     "UnknownError",
     "error_code_from_exception_type",
     "exception_type_from_error_code",
+    "raise_exception_on_not_ok_status",
 ]
 
 _HOMES = {
@@ -123,6 +125,7 @@ _HOMES = {
     "UnknownError": "headrace._src.core.errors:UnknownError",
     "error_code_from_exception_type": "headrace._src.core.errors:error_code_from_exception_type",
     "exception_type_from_error_code": "headrace._src.core.errors:exception_type_from_error_code",
+    "raise_exception_on_not_ok_status": "headrace._src.core.errors:raise_exception_on_not_ok_status",
 }
 
 if not TYPE_CHECKING:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from headrace._src.train.saving.graph_util import (
         convert_variables_to_constants as convert_variables_to_constants,
         extract_sub_graph as extract_sub_graph,
+        must_run_on_cpu as must_run_on_cpu,
         remove_training_nodes as remove_training_nodes,
         tensor_shape_from_node_def_name as tensor_shape_from_node_def_name,
     )
@@ -22,6 +23,7 @@ __all__ = [
     "convert_variables_to_constants",
     "extract_sub_graph",
     "import_graph_def",
+    "must_run_on_cpu",
     "remove_training_nodes",
     "tensor_shape_from_node_def_name",
 ]
@@ -30,6 +32,7 @@ _HOMES = {
     "convert_variables_to_constants": "headrace._src.train.saving.graph_util:convert_variables_to_constants",
     "extract_sub_graph": "headrace._src.train.saving.graph_util:extract_sub_graph",
     "import_graph_def": "headrace._src.ops.base.import_graph_def:import_graph_def",
+    "must_run_on_cpu": "headrace._src.train.saving.graph_util:must_run_on_cpu",
     "remove_training_nodes": "headrace._src.train.saving.graph_util:remove_training_nodes",
     "tensor_shape_from_node_def_name": "headrace._src.train.saving.graph_util:tensor_shape_from_node_def_name",
 }

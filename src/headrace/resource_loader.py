@@ -11,18 +11,24 @@ if TYPE_CHECKING:
     from headrace._src.core.resource_loader import (
         get_data_files_path as get_data_files_path,
         get_path_to_datafile as get_path_to_datafile,
+        get_root_dir_with_all_resources as get_root_dir_with_all_resources,
+        load_resource as load_resource,
         readahead_file_path as readahead_file_path,
     )
 
 __all__ = [
     "get_data_files_path",
     "get_path_to_datafile",
+    "get_root_dir_with_all_resources",
+    "load_resource",
     "readahead_file_path",
 ]
 
 _HOMES = {
     "get_data_files_path": "headrace._src.core.resource_loader:get_data_files_path",
     "get_path_to_datafile": "headrace._src.core.resource_loader:get_path_to_datafile",
+    "get_root_dir_with_all_resources": "headrace._src.core.resource_loader:get_root_dir_with_all_resources",
+    "load_resource": "headrace._src.core.resource_loader:load_resource",
     "readahead_file_path": "headrace._src.core.resource_loader:readahead_file_path",
 }
 

@@ -8,6 +8,12 @@ from typing import TYPE_CHECKING
 from headrace._src.core.export import on_first_use
 
 if TYPE_CHECKING:
+    from headrace._src.core.build_flags import (
+        get_compile_flags as get_compile_flags,
+        get_include as get_include,
+        get_lib as get_lib,
+        get_link_flags as get_link_flags,
+    )
     from headrace._src.core.versions_and_text import (
         CXX11_ABI_FLAG as CXX11_ABI_FLAG,
         MONOLITHIC_BUILD as MONOLITHIC_BUILD,
@@ -16,11 +22,19 @@ if TYPE_CHECKING:
 __all__ = [
     "CXX11_ABI_FLAG",
     "MONOLITHIC_BUILD",
+    "get_compile_flags",
+    "get_include",
+    "get_lib",
+    "get_link_flags",
 ]
 
 _HOMES = {
     "CXX11_ABI_FLAG": "headrace._src.core.versions_and_text:CXX11_ABI_FLAG",
     "MONOLITHIC_BUILD": "headrace._src.core.versions_and_text:MONOLITHIC_BUILD",
+    "get_compile_flags": "headrace._src.core.build_flags:get_compile_flags",
+    "get_include": "headrace._src.core.build_flags:get_include",
+    "get_lib": "headrace._src.core.build_flags:get_lib",
+    "get_link_flags": "headrace._src.core.build_flags:get_link_flags",
 }
 
 if not TYPE_CHECKING:

@@ -8,6 +8,10 @@ from typing import TYPE_CHECKING
 from headrace._src.core.export import on_first_use
 
 if TYPE_CHECKING:
+    from headrace._src.testing.benchmark import (
+        Benchmark as Benchmark,
+        benchmark_config as benchmark_config,
+    )
     from headrace._src.testing.clusters import (
         create_local_cluster as create_local_cluster,
     )
@@ -26,17 +30,24 @@ if TYPE_CHECKING:
         is_built_with_gpu_support as is_built_with_rocm,
         is_gpu_available as is_gpu_available,
         main as main,
+        test_src_dir_path as test_src_dir_path,
     )
     from headrace._src.testing.mock import (
         mock as mock,
+    )
+    from headrace._src.testing.stubs import (
+        StubOutForTesting as StubOutForTesting,
     )
     from headrace._src.testing.test_case import (
         TestCase as TestCase,
     )
 
 __all__ = [
+    "Benchmark",
+    "StubOutForTesting",
     "TestCase",
     "assert_equal_graph_def",
+    "benchmark_config",
     "compute_gradient",
     "compute_gradient_error",
     "create_local_cluster",
@@ -48,11 +59,15 @@ __all__ = [
     "is_gpu_available",
     "main",
     "mock",
+    "test_src_dir_path",
 ]
 
 _HOMES = {
+    "Benchmark": "headrace._src.testing.benchmark:Benchmark",
+    "StubOutForTesting": "headrace._src.testing.stubs:StubOutForTesting",
     "TestCase": "headrace._src.testing.test_case:TestCase",
     "assert_equal_graph_def": "headrace._src.testing.graphs:assert_equal_graph_def",
+    "benchmark_config": "headrace._src.testing.benchmark:benchmark_config",
     "compute_gradient": "headrace._src.testing.gradient_checker:compute_gradient",
     "compute_gradient_error": "headrace._src.testing.gradient_checker:compute_gradient_error",
     "create_local_cluster": "headrace._src.testing.clusters:create_local_cluster",
@@ -64,6 +79,7 @@ _HOMES = {
     "is_gpu_available": "headrace._src.testing.machine:is_gpu_available",
     "main": "headrace._src.testing.machine:main",
     "mock": "headrace._src.testing.mock:mock",
+    "test_src_dir_path": "headrace._src.testing.machine:test_src_dir_path",
 }
 
 if not TYPE_CHECKING:

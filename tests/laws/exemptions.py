@@ -23,11 +23,17 @@ def is_complex(op):
 NO_SAMPLES = {
     **_named(
         "it may wait: tests/oracle/sequences_*.py",
-        "AccumulatorApplyGradient AccumulatorNumAccumulated AccumulatorSetGlobalStep "
-        "AccumulatorTakeGradient ResourceAccumulatorApplyGradient "
-        "ResourceAccumulatorNumAccumulated ResourceAccumulatorSetGlobalStep "
-        "ResourceAccumulatorTakeGradient SparseAccumulatorApplyGradient "
-        "SparseAccumulatorTakeGradient",
+        "AccumulatorApplyGradient AccumulatorNumAccumulated AccumulatorNumDropped "
+        "AccumulatorSetGlobalStep AccumulatorTakeGradient ResourceAccumulatorApplyGradient "
+        "ResourceAccumulatorNumAccumulated ResourceAccumulatorNumDropped "
+        "ResourceAccumulatorSetGlobalStep ResourceAccumulatorTakeGradient "
+        "SparseAccumulatorApplyGradient SparseAccumulatorTakeGradient",
+    ),
+    **_named(
+        "it waits for others: tests/unit/horovod, tests/unit/ops/test_collectives.py",
+        "CollectiveBcastRecv CollectiveBcastSend CollectiveGather CollectiveReduce "
+        "HorovodAllgather HorovodAllreduce HorovodBroadcast HorovodGroupedAllreduce HorovodRank "
+        "HorovodSize",
     ),
     **_named(
         "it may wait: tests/oracle/sequences_*.py",
@@ -109,6 +115,10 @@ NO_SAMPLES = {
         "Stack StackClose StackCloseV2 StackPop StackPopV2 StackPush StackPushV2 StackV2",
     ),
     **_named(
+        "its variant isn't an array: tests/unit/ops/test_ragged_ops.py",
+        "RaggedTensorFromVariant RaggedTensorToVariant",
+    ),
+    **_named(
         "it calls a Python function: tests/unit/ops/test_python_functions.py",
         "EagerPyFunc PyFunc PyFuncStateless",
     ),
@@ -149,6 +159,10 @@ GRADIENT = {
     **_named(
         "it steers a branch or a loop: tests/unit/gradients/test_control_flow.py", "Enter Switch"
     ),
+    **_named(
+        "it waits for others: tests/unit/horovod",
+        "HorovodAllgather HorovodAllreduce HorovodBroadcast HorovodGroupedAllreduce",
+    ),
     **_named("its gradient is an error, which is what it's for", "PreventGradient"),
     **_named(
         "the reserved mean and variance count as functions of x, as in TensorFlow, so that they "
@@ -159,6 +173,12 @@ GRADIENT = {
         "its gradient is that of a sample at a constant probability, not that of the rejections "
         "which draw it: tests/unit/ops/test_special.py",
         "RandomGamma",
+    ),
+    **_named(
+        "it rounds, and its gradient is that of numbers which weren't: "
+        "tests/oracle/cases_quantization.py",
+        "FakeQuantWithMinMaxArgs FakeQuantWithMinMaxVars FakeQuantWithMinMaxVarsPerChannel "
+        "QuantizeAndDequantizeV2 QuantizeAndDequantizeV3",
     ),
     **_named(
         _ROWS,

@@ -9,8 +9,8 @@ from tests.laws import exemptions
 
 # One more exemption is one more number here: a law mustn't lose its grip unnoticed.
 COUNTS = {
-    "samples": 193,
-    "gradient": 40,
+    "samples": 207,
+    "gradient": 49,
     "gradient of some uses": 11,
     "bad input": 1,
     "what TensorFlow refuses": 0,

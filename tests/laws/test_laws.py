@@ -50,8 +50,13 @@ def feeds(op, arrays):
     return {t: a for t, a in zip(op.inputs, arrays, strict=True) if t.op.type == "Placeholder"}
 
 
+def plain_integers(array):
+    """Return quantized values as the integers that they are, as sessions do."""
+    return array.view(array.dtype[0]) if array.dtype.names else array
+
+
 def same(a, b):
-    a, b = np.asarray(a), np.asarray(b)
+    a, b = (plain_integers(np.asarray(x)) for x in (a, b))
     if a.dtype == object or a.dtype.kind in "biu":
         return np.array_equal(a, b)
     return np.array_equal(a, b, equal_nan=a.dtype.kind in "fc")
@@ -90,7 +95,8 @@ def test_shape_and_dtype_are_the_kernels(op_type):
             for t, value in zip(observed(op), results, strict=True):
                 where = f"{op_type} {sample} {types} static={static}: {t}"
                 if t.dtype.base_dtype.numpy.kind != "O":
-                    assert value.dtype == t.dtype.numpy, f"{where}: kernel gave {value.dtype}"
+                    wanted = plain_integers(np.empty((), t.dtype.numpy)).dtype
+                    assert value.dtype == wanted, f"{where}: kernel gave {value.dtype}"
                 assert t.shape.is_compatible_with(np.shape(value)), f"{where}: {np.shape(value)}"
             count_check()
 

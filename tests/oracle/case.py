@@ -41,6 +41,8 @@ def flatten(value):
     if hasattr(value, "dense_shape") and hasattr(value, "values") and not isinstance(value, dict):
         parts = [value.values, value.indices, value.dense_shape]
         return [p for p in parts if p is not None]
+    if hasattr(value, "nested_row_splits"):
+        return [value.flat_values, *value.nested_row_splits]
     if isinstance(value, dict):
         return [leaf for key in sorted(value) for leaf in flatten(value[key])]
     if isinstance(value, (list, tuple)):

@@ -203,3 +203,13 @@ def the_graph_of_the_inputs(tf):
     a = tf.constant(1.0, name="a")
     with tf.Graph().as_default():
         return a + 1.0, tf.stack([a, a])
+
+
+@case
+def jit_scopes(tf):
+    with tf.xla.experimental.jit_scope():
+        x = tf.constant([1.0, 2.0]) + 1.0
+        with tf.xla.experimental.jit_scope(separate_compiled_gradients=True):
+            x = x * 2.0
+    with tf.xla.experimental.jit_scope(compile_ops=False):
+        return tf.square(x)

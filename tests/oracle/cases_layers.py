@@ -380,3 +380,18 @@ def batch_normalization_in_network(tf):
     with tf.control_dependencies(tf.get_collection(tf.GraphKeys.UPDATE_OPS)):
         loss = tf.reduce_mean(x)
     return [loss, tf.gradients(loss, tf.trainable_variables())]
+
+
+@case
+def added_metric(tf):
+    layer = tf.layers.Dense(2, kernel_initializer=tf.ones_initializer(), name="measured")
+    y = layer(tf.constant([[1.0, 2.0], [3.0, 4.0]]))
+    layer.add_metric(y, name="mean_output", aggregation="mean")
+    layer.add_metric(tf.reduce_max(y), name="largest", aggregation="mean")
+    means = [
+        tf.get_default_graph().get_tensor_by_name(n + ":0") for n in ("Identity", "Identity_1")
+    ]
+    for metric in layer.metrics:
+        for variable in metric.variables:
+            tf.add_to_collection(tf.GraphKeys.LOCAL_VARIABLES, variable)
+    return means

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import headrace as tf
 from headrace._src.graph.partition import PartitionedProgram
 from headrace._src.graph.program import Program
+from headrace._src.graph.structured import is_loop, parts_of
 from headrace._src.partition import join
 from headrace._src.runtime.partitions import PartitionedExecutable
 from tests.property.random_steps import MATRICES, Step
@@ -67,6 +68,9 @@ def results(fetches, feeds, count, jit, seen=None, runs=2, driver="fixed"):
 
 def count_what_ran(variants, seen):
     for executable in (*variants._settled.values(), variants._as_is):
+        if executable is None:
+            continue
+        count_loops(executable.program.instructions, seen)
         if isinstance(executable, PartitionedExecutable):
             program = executable.program
             assert isinstance(program, PartitionedProgram)
@@ -78,8 +82,21 @@ def count_what_ran(variants, seen):
                 clusters = sum(i.op.type == "_Cluster" for i in part.instructions)
                 seen["clusters"] += clusters > 0
                 seen["several regions"] += clusters > 1
-        elif executable is not None:
+        else:
             assert isinstance(executable.program, Program)
+
+
+def count_loops(instructions, seen):
+    """Count the loops of a program whose bodies have operations on several devices."""
+    for op in [i.op for i in instructions]:
+        seen["loops in pieces"] += op.type == "NextIteration"
+        if is_loop(op):
+            devices = {i.op.device for i in op.attrs["body"].instructions if i.op.device}
+            clusters = [i for i in op.attrs["body"].instructions if i.op.type == "_Cluster"]
+            seen["loops that span devices"] += len(devices) > 1
+            seen["clusters in loops"] += len(clusters)
+        for part in parts_of(op).values():
+            count_loops(part.instructions, seen)
 
 
 def random_step(data):
@@ -144,11 +161,10 @@ def test_compiled_partitions_agree_with_the_whole(driver):
     assert seen["clusters"] >= 10 and seen["round trips"] >= 10
 
 
-@given(st.data())
-@settings(max_examples=20)
-def test_control_flow_across_devices_equals_the_whole(data):
+def random_control_flow(data):
+    """Return the fetches and feeds of a step with loops and branches that span devices."""
     draw = data.draw
-    with tf.Graph().as_default(), tf.device(Scattered(draw)):
+    with tf.device(Scattered(draw)):
         x = tf.placeholder(tf.float32, [3], name="x")
         w = tf.Variable(np.ones(3, np.float32), use_resource=draw(st.booleans(), label="resource"))
         trips = draw(st.integers(0, 4), label="iterations")
@@ -169,7 +185,20 @@ def test_control_flow_across_devices_equals_the_whole(data):
                 changed = tf.cond(x[0] > 0, lambda: tf.assign(w, x), lambda: tf.identity(w))
             with tf.control_dependencies([changed]):
                 fetches.append(w.read_value())
-        feeds = {
-            x: np.array(draw(st.sampled_from([[0.3, -0.2, 0.5], [-1, 0.5, -0.1]])), np.float32)
-        }
-        compare(fetches, feeds, "off", None)
+        given = draw(st.sampled_from([[0.3, -0.2, 0.5], [-1, 0.5, -0.1]]), label="x")
+    return fetches, {x: np.array(given, np.float32)}
+
+
+@pytest.mark.parametrize("driver", ["fixed", "as is"])
+def test_control_flow_across_devices_equals_the_whole(driver):
+    """In one piece, with compiled parts; and as primitives, with a control loop on each device."""
+    seen = Counter()
+
+    @given(st.data())
+    @settings(max_examples=15)
+    def check(data):
+        with tf.Graph().as_default():
+            compare(*random_control_flow(data), "off", seen, driver=driver)
+
+    check()
+    assert seen["loops in pieces" if driver == "as is" else "loops that span devices"] >= 5

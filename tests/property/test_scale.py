@@ -12,15 +12,15 @@ from headrace._src.core import proto
 
 
 @pytest.mark.timeout(120)
-def test_a_chain_of_20000_operations():
+def test_a_chain_of_8000_operations():
     with tf.Graph().as_default() as graph, tf.Session() as session:
         x = y = tf.placeholder(tf.float64, [2])
-        for i in range(20_000):
+        for i in range(8_000):
             y = tf.identity(y) if i % 2 else tf.add(y, x)
         (dx,) = tf.gradients(y, x)
         value, slope = session.run([y, dx], {x: [1, 2]})
-        np.testing.assert_array_equal(value, [10_001, 20_002])
-        np.testing.assert_array_equal(slope, [10_001, 10_001])
+        np.testing.assert_array_equal(value, [4_001, 8_002])
+        np.testing.assert_array_equal(slope, [4_001, 4_001])
         data = graph.as_graph_def().SerializeToString()
     with tf.Graph().as_default(), tf.Session() as session:
         tf.import_graph_def(proto.GraphDef.FromString(data), name="")
@@ -28,16 +28,16 @@ def test_a_chain_of_20000_operations():
 
 
 @pytest.mark.timeout(120)
-def test_a_sum_of_5000_terms():
+def test_a_sum_of_2000_terms():
     with tf.Graph().as_default(), tf.Session() as session:
         x = tf.placeholder(tf.float64, [])
-        terms = [x * float(i) for i in range(5000)]
+        terms = [x * float(i) for i in range(2000)]
         total = tf.add_n(terms)
         stacked = tf.reduce_sum(tf.stack(terms))
         found = session.run([total, stacked, *tf.gradients([total, stacked], x), *terms], {x: 2})
-        expected = np.arange(5000.0).sum()
+        expected = np.arange(2000.0).sum()
         assert found[:3] == [2 * expected, 2 * expected, 2 * expected]
-        assert found[-1] == 9998
+        assert found[-1] == 3998
 
 
 @pytest.mark.timeout(120)

@@ -11,8 +11,13 @@ from hypothesis import strategies as st
 
 import headrace as tf
 from headrace._src.ops.base.transfers import is_recv
-from tests.property import test_partitioned as partitioned
-from tests.property.test_partitioned import DEVICES, config, random_step, results
+from tests.property.test_partitioned import (
+    DEVICES,
+    config,
+    random_control_flow,
+    random_step,
+    results,
+)
 from tests.property.watchdog import watched
 from tests.sent_steps import partitions_are_sent
 
@@ -54,12 +59,19 @@ def test_compiled_partitions_agree_with_the_whole():
     assert seen["clusters"] >= 10 and seen["round trips"] >= 8 and seen["several regions"] >= 3
 
 
-@given(st.data())
-@settings(max_examples=8)
-def test_control_flow_across_devices(data):
-    with partitions_are_sent() as seen:
-        partitioned.test_control_flow_across_devices_equals_the_whole.hypothesis.inner_test(data)
-    assert any(part.flow.steers for step in seen for part in step.parts)
+@pytest.mark.parametrize("driver", ["fixed", "as is"])
+def test_control_flow_across_devices(driver):
+    """In one piece, on the devices of a task; and as primitives."""
+    seen = Counter()
+
+    @given(st.data())
+    @settings(max_examples=8)
+    def check(data):
+        with tf.Graph().as_default():
+            compare_sent(*random_control_flow(data), "off", seen, driver=driver)
+
+    check()
+    assert seen["loops in pieces" if driver == "as is" else "loops that span devices"] >= 3
 
 
 def test_a_region_does_not_wait_for_the_queue_that_it_fills():

@@ -37,6 +37,12 @@ if TYPE_CHECKING:
         AddSignOptimizer as AddSignOptimizer,
         PowerSignOptimizer as PowerSignOptimizer,
     )
+    from headrace._src.train.replicas.averaging import (
+        ElasticAverageCustomGetter as ElasticAverageCustomGetter,
+        ElasticAverageOptimizer as ElasticAverageOptimizer,
+        ModelAverageCustomGetter as ModelAverageCustomGetter,
+        ModelAverageOptimizer as ModelAverageOptimizer,
+    )
 
 __all__ = [
     "AccumulatingOptimizer",
@@ -44,10 +50,14 @@ __all__ = [
     "AdamWOptimizer",
     "AddSignOptimizer",
     "DecoupledWeightDecayExtension",
+    "ElasticAverageCustomGetter",
+    "ElasticAverageOptimizer",
     "ExternalOptimizerInterface",
     "LAMBOptimizer",
     "LARSOptimizer",
     "LazyAdamOptimizer",
+    "ModelAverageCustomGetter",
+    "ModelAverageOptimizer",
     "MomentumWOptimizer",
     "MovingAverageOptimizer",
     "NadamOptimizer",
@@ -64,10 +74,14 @@ _HOMES = {
     "AdamWOptimizer": "headrace._src.train.optimizers.adam_family:AdamWOptimizer",
     "AddSignOptimizer": "headrace._src.train.optimizers.sign_optimizers:AddSignOptimizer",
     "DecoupledWeightDecayExtension": "headrace._src.train.optimizers.adam_family:DecoupledWeightDecayExtension",
+    "ElasticAverageCustomGetter": "headrace._src.train.replicas.averaging:ElasticAverageCustomGetter",
+    "ElasticAverageOptimizer": "headrace._src.train.replicas.averaging:ElasticAverageOptimizer",
     "ExternalOptimizerInterface": "headrace._src.train.optimizers.external_optimizer:ExternalOptimizerInterface",
     "LAMBOptimizer": "headrace._src.train.optimizers.layerwise:LAMBOptimizer",
     "LARSOptimizer": "headrace._src.train.optimizers.layerwise:LARSOptimizer",
     "LazyAdamOptimizer": "headrace._src.train.optimizers.adam_family:LazyAdamOptimizer",
+    "ModelAverageCustomGetter": "headrace._src.train.replicas.averaging:ModelAverageCustomGetter",
+    "ModelAverageOptimizer": "headrace._src.train.replicas.averaging:ModelAverageOptimizer",
     "MomentumWOptimizer": "headrace._src.train.optimizers.adam_family:MomentumWOptimizer",
     "MovingAverageOptimizer": "headrace._src.train.optimizers.contrib_wrappers:MovingAverageOptimizer",
     "NadamOptimizer": "headrace._src.train.optimizers.adam_family:NadamOptimizer",

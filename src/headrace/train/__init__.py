@@ -8,6 +8,10 @@ from typing import TYPE_CHECKING
 from headrace._src.core.export import on_first_use
 
 if TYPE_CHECKING:
+    from headrace._src.api._builders import (
+        sdca_fprint as sdca_fprint,
+        sdca_shrink_l1 as sdca_shrink_l1,
+    )
     from headrace._src.core.proto import (
         BytesList as BytesList,
         ClusterDef as ClusterDef,
@@ -109,6 +113,15 @@ if TYPE_CHECKING:
         ProximalAdagradOptimizer as ProximalAdagradOptimizer,
         ProximalGradientDescentOptimizer as ProximalGradientDescentOptimizer,
         RMSPropOptimizer as RMSPropOptimizer,
+    )
+    from headrace._src.train.replicas.reexecution import (
+        ReexecutionHook as ReexecutionHook,
+    )
+    from headrace._src.train.replicas.staleness import (
+        StalenessHook as StalenessHook,
+    )
+    from headrace._src.train.replicas.sync_replicas import (
+        SyncReplicasOptimizer as SyncReplicasOptimizer,
     )
     from headrace._src.train.saving.checkpoint_init import (
         init_from_checkpoint as init_from_checkpoint,
@@ -265,6 +278,7 @@ __all__ = [
     "ProximalGradientDescentOptimizer",
     "QueueRunner",
     "RMSPropOptimizer",
+    "ReexecutionHook",
     "Saver",
     "SaverDef",
     "Scaffold",
@@ -279,10 +293,12 @@ __all__ = [
     "SessionRunHook",
     "SessionRunValues",
     "SingularMonitoredSession",
+    "StalenessHook",
     "StepCounterHook",
     "StopAtStepHook",
     "SummarySaverHook",
     "Supervisor",
+    "SyncReplicasOptimizer",
     "VocabInfo",
     "WorkerSessionCreator",
     "add_queue_runner",
@@ -334,6 +350,8 @@ __all__ = [
     "remove_checkpoint",
     "replica_device_setter",
     "save_safetensors",
+    "sdca_fprint",
+    "sdca_shrink_l1",
     "shuffle_batch",
     "shuffle_batch_join",
     "slice_input_producer",
@@ -388,6 +406,7 @@ _HOMES = {
     "ProximalGradientDescentOptimizer": "headrace._src.train.optimizers.step_optimizers:ProximalGradientDescentOptimizer",
     "QueueRunner": "headrace._src.train.inputs.queue_runners:QueueRunner",
     "RMSPropOptimizer": "headrace._src.train.optimizers.step_optimizers:RMSPropOptimizer",
+    "ReexecutionHook": "headrace._src.train.replicas.reexecution:ReexecutionHook",
     "Saver": "headrace._src.train.saving.saver:Saver",
     "SaverDef": "headrace._src.core.proto:SaverDef",
     "Scaffold": "headrace._src.train.sessions.scaffold:Scaffold",
@@ -402,10 +421,12 @@ _HOMES = {
     "SessionRunHook": "headrace._src.train.sessions.session_run_hook:SessionRunHook",
     "SessionRunValues": "headrace._src.train.sessions.session_run_hook:SessionRunValues",
     "SingularMonitoredSession": "headrace._src.train.sessions.monitored_session:SingularMonitoredSession",
+    "StalenessHook": "headrace._src.train.replicas.staleness:StalenessHook",
     "StepCounterHook": "headrace._src.train.sessions.hooks.counting:StepCounterHook",
     "StopAtStepHook": "headrace._src.train.sessions.hooks.stopping:StopAtStepHook",
     "SummarySaverHook": "headrace._src.train.sessions.hooks.summary_hooks:SummarySaverHook",
     "Supervisor": "headrace._src.train.sessions.supervisor:Supervisor",
+    "SyncReplicasOptimizer": "headrace._src.train.replicas.sync_replicas:SyncReplicasOptimizer",
     "VocabInfo": "headrace._src.estimator.vocab_info:VocabInfo",
     "WorkerSessionCreator": "headrace._src.train.sessions.session_creators:WorkerSessionCreator",
     "add_queue_runner": "headrace._src.train.inputs.queue_runners:add_queue_runner",
@@ -457,6 +478,8 @@ _HOMES = {
     "remove_checkpoint": "headrace._src.train.saving.checkpoint_state:remove_checkpoint",
     "replica_device_setter": "headrace._src.train.sessions.device_setter:replica_device_setter",
     "save_safetensors": "headrace._src.train.saving.save_safetensors:save_safetensors",
+    "sdca_fprint": "headrace._src.ops.state.sdca_ops:sdca_fprint",
+    "sdca_shrink_l1": "headrace._src.ops.state.sdca_ops:sdca_shrink_l1",
     "shuffle_batch": "headrace._src.train.inputs.batching:shuffle_batch",
     "shuffle_batch_join": "headrace._src.train.inputs.batching:shuffle_batch_join",
     "slice_input_producer": "headrace._src.train.inputs.input_producers:slice_input_producer",

@@ -18,12 +18,16 @@ if TYPE_CHECKING:
         disable_mixed_precision_graph_rewrite as disable_mixed_precision_graph_rewrite,
         enable_mixed_precision_graph_rewrite as enable_mixed_precision_graph_rewrite,
     )
+    from headrace._src.train.saving.object_graph import (
+        PythonState as PythonState,
+    )
 
 __all__ = [
     "DynamicLossScale",
     "FixedLossScale",
     "LossScale",
     "MixedPrecisionLossScaleOptimizer",
+    "PythonState",
     "disable_mixed_precision_graph_rewrite",
     "enable_mixed_precision_graph_rewrite",
 ]
@@ -33,6 +37,7 @@ _HOMES = {
     "FixedLossScale": "headrace._src.train.optimizers.loss_scale:FixedLossScale",
     "LossScale": "headrace._src.train.optimizers.loss_scale:LossScale",
     "MixedPrecisionLossScaleOptimizer": "headrace._src.train.optimizers.loss_scale:MixedPrecisionLossScaleOptimizer",
+    "PythonState": "headrace._src.train.saving.object_graph:PythonState",
     "disable_mixed_precision_graph_rewrite": "headrace._src.train.optimizers.mixed_precision_switch:disable_mixed_precision_graph_rewrite",
     "enable_mixed_precision_graph_rewrite": "headrace._src.train.optimizers.mixed_precision_switch:enable_mixed_precision_graph_rewrite",
 }

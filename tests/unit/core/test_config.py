@@ -72,7 +72,9 @@ def test_how_steps_are_optimised():
     assert config.read(environment) == config.Settings(
         jit="always", specialisations=0, memory_mb=500
     )
-    with pytest.raises(ValueError, match="HEADRACE_JIT must be one of off, auto, always: 'maybe'"):
+    with pytest.raises(
+        ValueError, match="HEADRACE_JIT must be one of off, auto, second, always: 'maybe'"
+    ):
         config.read({"HEADRACE_JIT": "maybe"})
     with pytest.raises(ValueError, match=r"HEADRACE_SPECIALISATIONS must be .*'-1'"):
         config.read({"HEADRACE_SPECIALISATIONS": "-1"})
@@ -83,6 +85,7 @@ def test_how_processes_are_connected():
         "HEADRACE_TRANSPORT": "tcp",
         "HEADRACE_KEY_FILE": "/keys/cluster",
         "HEADRACE_LINK_MB": "64",
+        "HEADRACE_SPIN_US": "0",
         "HEADRACE_HEARTBEAT_MS": "50",
         "HEADRACE_HEARTBEATS_MISSED": "3",
     }
@@ -90,6 +93,7 @@ def test_how_processes_are_connected():
         transport="tcp",
         key_file="/keys/cluster",
         link_mb=64,
+        spin_us=0,
         heartbeat_ms=50,
         heartbeats_missed=3,
     )

@@ -342,3 +342,13 @@ def test_graphs_are_gone_after_the_step():
     finally:
         gc.enable()
     assert len(alive._graphs) == 30 + 30 + 150
+
+
+def test_assertions():
+    def check(x):
+        tf.assert_positive(x, message="a positive x is wanted")
+        return x
+
+    assert called(check, [1.0, 2.0]).tolist() == [1, 2]
+    with pytest.raises(tf.errors.OpError, match="a positive x is wanted"):
+        called(check, [1.0, -2.0])

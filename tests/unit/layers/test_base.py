@@ -245,3 +245,74 @@ def test_updates_depend_on_inputs_by_the_graph(inputs):
     y = layer(x)
     found = [len(layer.get_updates_for(source)) for source in (None, x, y)]
     assert (len(layer.updates), found) == (2, [1, 1, 0])
+
+
+# -- The interface that Keras models use -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["input", "output", "input_shape", "output_shape", "input_mask"])
+def test_a_layer_outside_of_keras_models_stays_unconnected(name):
+    layer = Product()
+    layer(ones())
+    with pytest.raises(AttributeError, match=r"not connected|no inbound nodes|never been called"):
+        getattr(layer, name)
+    at = {"input_mask": "get_input_mask_at"}.get(name, f"get_{name}_at")
+    with pytest.raises(RuntimeError, match="The layer has never been called"):
+        getattr(layer, at)(0)
+    assert layer.inbound_nodes == layer.outbound_nodes == []
+    assert layer.graph is None
+
+
+def test_submodules_are_found_in_attributes_lists_and_below():
+    outer, inner, last = Product(), Product(), Product()
+    outer.b, outer.a = [inner], {"x": last}
+    inner.c = Product()
+    assert outer.submodules == (last, inner, inner.c)
+
+
+def test_output_signature_and_mask():
+    layer = tf.layers.Dense(3)
+    spec = layer.compute_output_signature(tf.TensorSpec([2, 4], tf.float32))
+    assert spec == tf.TensorSpec([2, 3], tf.float32)
+    with pytest.raises(TypeError, match="Only TensorSpec"):
+        layer.compute_output_signature([2, 4])
+    assert layer.compute_mask(ones(), mask=7) == 7
+
+
+def test_declared_properties():
+    layer = Product(dynamic=True, input_shape=(3,), batch_size=5)
+    assert layer.dynamic
+    assert layer._batch_input_shape == (5, 3)
+    with pytest.raises(TypeError, match="Unknown keyword argument"):
+        layer.add_weight("w", [2], getter=None)
+
+
+def test_metrics_average_the_values_of_all_steps():
+    layer = Product()
+    x = tf.placeholder(tf.float32, [])
+    layer.add_metric(x, aggregation="mean", name="m")
+    (metric,) = layer.metrics
+    update, mean = metric.update_state(x), metric.result()
+    with tf.Session() as session:
+        session.run([v.initializer for v in metric.variables])
+        assert session.run(mean) == 0
+        for value in (1.0, 4.0):
+            session.run(update, {x: value})
+        assert session.run(mean) == 2.5
+    assert tf.global_variables() == []
+    for arguments in ({}, {"name": "n"}, {"name": "n", "aggregation": "sum"}):
+        with pytest.raises(ValueError, match="metric"):
+            layer.add_metric(x, **arguments)
+
+
+def test_method_in_a_name_scope():
+    class Scoped(Product):
+        name_scope = "inside"
+
+        @tf.layers.Layer.with_name_scope
+        def made(self):
+            return tf.constant(1.0, name="c")
+
+    assert Scoped().made().name == "inside/c:0"
+    with pytest.raises(AttributeError, match="_scope_name"):
+        Product().name_scope  # noqa: B018

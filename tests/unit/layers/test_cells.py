@@ -242,3 +242,11 @@ def test_configurations_of_wrappers_describe_the_cell(build, arguments):
     cell = cells.GRUCell.from_config(described["config"])
     again = type(wrapper).from_config(config | {"cell": cell})
     assert again.get_config() == wrapper.get_config()
+
+
+@pytest.mark.parametrize("kind", ["GRUCell", "BasicLSTMCell", "LSTMCell"])
+def test_a_cell_may_be_built_before_its_dtype_is_known(kind):
+    with tf.Graph().as_default():
+        cell = getattr(tf.nn.rnn_cell, kind)(3)
+        cell.build(tf.TensorShape([None, 2]))
+        assert {v.dtype.base_dtype for v in cell.weights} == {tf.float32}

@@ -3,8 +3,11 @@
 import subprocess
 import sys
 import textwrap
+import threading
 
 import pytest
+
+from headrace._src.ops.base import registration
 
 PACKAGE = '''
 import numpy as np
@@ -148,3 +151,62 @@ def test_a_package_outside_the_tree_registers(plugin, use):
     code = f"import sys; sys.path.insert(0, {str(plugin)!r})\n{program}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
+
+
+class Point:
+    """An entry point that `load` loads."""
+
+    def __init__(self, load):
+        self.load = load
+
+
+@pytest.fixture
+def points(monkeypatch):
+    """Entry points of this test; none is loaded."""
+    given = []
+    monkeypatch.setattr(registration, "_state", None)
+    monkeypatch.setattr(registration, "_done", [])
+    monkeypatch.setattr(registration, "_entry_points", lambda: iter(given))
+    return given
+
+
+def test_a_package_that_fails_is_loaded_again_and_others_are_not(points):
+    calls = []
+
+    def fails_once():
+        calls.append("second")
+        if calls.count("second") == 1:
+            raise ImportError("a missing library")
+
+    points += [Point(lambda: calls.append("first")), Point(fails_once)]
+    with pytest.raises(ImportError, match="a missing library"):
+        registration.load_plugins()
+    registration.load_plugins()
+    registration.load_plugins()
+    assert calls == ["first", "second", "second"]
+
+
+def test_a_second_thread_waits_until_packages_are_loaded(points):
+    calls, begun, go_on = [], threading.Event(), threading.Event()
+
+    def slow():
+        begun.set()
+        go_on.wait(30)
+        registration.load_plugins()  # a package that makes a session while it is loaded
+        calls.append("loaded")
+
+    def second():
+        registration.load_plugins()
+        calls.append("second thread")
+
+    points.append(Point(slow))
+    threads = [threading.Thread(target=registration.load_plugins)]
+    threads[0].start()
+    assert begun.wait(30)
+    threads.append(threading.Thread(target=second))
+    threads[1].start()
+    threads[1].join(0.1)
+    go_on.set()
+    for thread in threads:
+        thread.join(30)
+    assert calls == ["loaded", "second thread"]

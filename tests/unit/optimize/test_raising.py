@@ -209,3 +209,54 @@ def test_a_loop_whose_condition_is_not_marked(monkeypatch):
     (result,) = tf.import_graph_def(tf.GraphDef(node=nodes), return_elements=["loop/Exit_1:0"])
     assert raised(result) == [("_While", [], [])]
     assert both_ways(result, monkeypatch=monkeypatch) == 96.0
+
+
+def taken_in_a_branch(predicate, accumulator):
+    return tf.cond(predicate, lambda: accumulator.take_grad(1), lambda: -1.0)
+
+
+def applied_in_a_branch(predicate, accumulator):
+    def apply():
+        with tf.control_dependencies([accumulator.apply_grad(2.0, local_step=100)]):
+            return tf.constant(1.0)
+
+    return tf.cond(predicate, apply, lambda: -1.0)
+
+
+@pytest.mark.timeout(60)
+def test_a_branch_that_waits_for_another_one_is_not_raised():
+    """TensorFlow runs both branches at the same time."""
+    accumulator = tf.ConditionalAccumulator(tf.float32, shape=[])
+    p, q = tf.placeholder(tf.bool, []), tf.placeholder(tf.bool, [])
+    taken, applied = taken_in_a_branch(p, accumulator), applied_in_a_branch(q, accumulator)
+    with pytest.raises(Unraisable, match="may wait for"):
+        raised(taken, applied)
+    with tf.Session() as session:
+        for _ in range(2):
+            assert session.run([taken, applied], {p: True, q: True}) == [2.0, 1.0]
+            assert session.run([taken, applied], {p: False, q: False}) == [-1.0, -1.0]
+
+
+def test_a_branch_that_waits_alone_or_in_order_is_raised():
+    accumulator = tf.ConditionalAccumulator(tf.float32, shape=[])
+    p = tf.placeholder(tf.bool, [])
+    assert raised(taken_in_a_branch(p, accumulator)) == [("_If", [], [])]
+    with tf.control_dependencies([accumulator.apply_grad(2.0, local_step=100)]):
+        ready = tf.identity(p)
+    taken = taken_in_a_branch(ready, accumulator)
+    assert raised(taken) == [("_If", [], [])]
+    with tf.Session() as session:
+        assert session.run(taken, {p: True}) == 2.0
+
+
+@pytest.mark.timeout(60)
+def test_a_deadline_ends_a_wait_in_a_branch():
+    queue = tf.FIFOQueue(3, tf.float32, shapes=[[]])
+    p = tf.placeholder(tf.bool, [])
+    taken = tf.cond(p, queue.dequeue, lambda: -1.0)
+    assert raised(taken) == [("_If", [], [])]
+    with tf.Session() as session:
+        with pytest.raises(tf.errors.DeadlineExceededError):
+            session.run(taken, {p: True}, tf.RunOptions(timeout_in_ms=50))
+        session.run(queue.enqueue(3.0))
+        assert session.run(taken, {p: True}, tf.RunOptions(timeout_in_ms=20000)) == 3.0

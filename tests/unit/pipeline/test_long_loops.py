@@ -184,7 +184,9 @@ def test_interrupting_the_compiler(compiled, monkeypatch):
 
 
 def when(result, feeds=(), shapes=()):
-    return compile_at(optimise(prepare([result], [], feeds, Options()), shapes, Options()), "auto")
+    return compile_at(
+        optimise(prepare([result], [], feeds, Options()), shapes, Options()), "second"
+    )
 
 
 @pytest.mark.parametrize(("length", "expected"), [(20, 2), (5000, 1)])

@@ -1,12 +1,13 @@
 """When a step is compiled, and what happens without a compiler."""
 
+import dataclasses
 import logging
 import types
 
 import pytest
 
 import headrace as tf
-from headrace._src.pipeline import Options, clusters, compile_at, finish, optimise, prepare
+from headrace._src.pipeline import Options, clusters, compile_at, finish, optimise, passes, prepare
 
 
 def flow(size):
@@ -20,15 +21,26 @@ def test_the_policy():
     light, heavy = flow(10), flow(500)
     assert compile_at(light, "off") is compile_at(heavy, "off") is None
     assert compile_at(light, "always") == compile_at(heavy, "always") == 1
-    assert compile_at(light, "auto") == 2
-    assert compile_at(heavy, "auto") == 1
+    assert compile_at(light, "second") == 2
+    assert compile_at(heavy, "auto") == compile_at(heavy, "second") == 1
+
+
+def test_a_step_is_compiled_once_interpreting_has_cost_as_much():
+    """At the 32nd run at the latest, sooner if a run takes long."""
+    found = [compile_at(flow(size), "auto") for size in (1, 10, 100, 200, 400)]
+    assert found[0] == found[1] == 32
+    assert found == sorted(found, reverse=True)
+    with tf.Graph().as_default():
+        x = tf.placeholder(tf.float32, [None, 10**7])
+        step = optimise(prepare([tf.tanh(x) + 1.0], [], [x], Options()), [(5, 10**7)], Options())
+    assert compile_at(step, "auto") == 2
 
 
 @pytest.mark.parametrize(("count", "expected"), [(10**5, 2), (10**7, 1)])
 def test_many_random_numbers_are_heavy(count, expected):
     with tf.Graph().as_default():
         step = prepare([tf.random_normal([count])], [], [], Options())
-    assert compile_at(optimise(step, [], Options()), "auto") == expected
+    assert compile_at(optimise(step, [], Options()), "second") == expected
 
 
 @pytest.fixture
@@ -49,7 +61,7 @@ def compiler(monkeypatch):
 
 
 def session_with(jit):
-    level = {"off": tf.OptimizerOptions.OFF, "auto": 0, "always": tf.OptimizerOptions.ON_1}[jit]
+    level = {"off": tf.OptimizerOptions.OFF, "second": 0, "always": tf.OptimizerOptions.ON_1}[jit]
     options = tf.OptimizerOptions(global_jit_level=level)
     return tf.Session(
         config=tf.ConfigProto(graph_options=tf.GraphOptions(optimizer_options=options))
@@ -57,7 +69,7 @@ def session_with(jit):
 
 
 @pytest.mark.parametrize(
-    ("jit", "expected"), [("off", [0, 0, 0]), ("auto", [0, 1, 1]), ("always", [1, 1, 1])]
+    ("jit", "expected"), [("off", [0, 0, 0]), ("second", [0, 1, 1]), ("always", [1, 1, 1])]
 )
 def test_a_session_compiles_each_combination_of_shapes_once(jit, expected, compiler):
     with tf.Graph().as_default(), session_with(jit) as session:
@@ -71,6 +83,19 @@ def test_a_session_compiles_each_combination_of_shapes_once(jit, expected, compi
         session.run(y, {x: [1, 2, 3]})
         session.run(y, {x: [1, 2, 3]})
         assert len(compiler) == 2 * expected[-1]
+
+
+def test_a_light_step_is_compiled_at_its_32nd_run(monkeypatch, compiler):
+    auto = dataclasses.replace(passes.settings(), jit="auto")
+    monkeypatch.setattr(passes, "settings", lambda: auto)
+    with tf.Graph().as_default(), tf.Session() as session:
+        x = tf.placeholder(tf.float32, [None])
+        y = x * 2.0
+        for run in range(1, 40):
+            assert session.run(y, {x: [1, 2]}).tolist() == [2, 4]
+            assert len(compiler) == (run >= 32)
+        session.run(y, {x: [1, 2, 3]})
+        assert len(compiler) == 1
 
 
 def test_a_missing_library_is_told_once(monkeypatch, caplog):

@@ -2,10 +2,12 @@
 
 import threading
 
+import numpy as np
 import pytest
 
 import headrace as tf
 from headrace._src.devices import workers
+from headrace._src.runtime.partitions import PartitionedExecutable
 
 DEVICES = 3
 
@@ -60,3 +62,21 @@ def working():
     """Return how many threads of the pool work; those that idle don't count."""
     alive = [t for t in threading.enumerate() if t.name == "headrace call"]
     return len(alive) - len(workers._idle)
+
+
+def executable(s, fetches, feeds=()):
+    """Return the executable of a step on several devices that a session has prepared."""
+    plan = s._plan_for(fetches, dict(feeds) if feeds else None, None)
+    found = plan.variants.choose([np.asarray(v) for v in dict(feeds).values()])
+    assert isinstance(found, PartitionedExecutable)
+    return found
+
+
+def round_trip(x):
+    """Return a tensor whose computation goes to another device, back, and there again."""
+    with on(1):
+        y = tf.tanh(x, name="there")
+    with on(0):
+        z = tf.square(y)
+    with on(1):
+        return y + z

@@ -199,7 +199,7 @@ def test_a_loop_of_runs_keeps_nothing(session):
     gc.collect()
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]
-    loop(1000)
+    loop(300)
     gc.collect()
     grown = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()

@@ -20,11 +20,11 @@ def add(x: Any, y: Any, name: str | None = None) -> Tensor:
     """Return x + y, element by element; strings are joined."""
     ...
 
-def arg_max(input: Any, dimension: Any, output_type: Any = None, name: str | None = None) -> Tensor:
+def arg_max(input: Any, dimension: Any, output_type: Any = ..., name: str | None = None) -> Tensor:
     """Return the index of the largest element along a dimension, the first of several."""
     ...
 
-def arg_min(input: Any, dimension: Any, output_type: Any = None, name: str | None = None) -> Tensor:
+def arg_min(input: Any, dimension: Any, output_type: Any = ..., name: str | None = None) -> Tensor:
     """Return the index of the smallest element along a dimension, the first of several."""
     ...
 
@@ -148,16 +148,36 @@ def cross(a: Any, b: Any, name: str | None = None) -> Tensor:
     """Return the cross products of the vectors along the last axis."""
     ...
 
+def decode_and_crop_jpeg(contents: Any, crop_window: Any, channels: int | None = 0, ratio: int | None = 1, fancy_upscaling: bool | None = True, try_recover_truncated: bool | None = False, acceptable_fraction: float | None = 1, dct_method: str | bytes | None = "", name: str | None = None) -> Tensor:
+    """Return a window of the pixels of a JPEG file: crop_window is [top, left, height, width], of the image at `ratio`. The other arguments are those of decode_jpeg."""
+    ...
+
 def decode_base64(input: Any, name: str | None = None) -> Tensor:
     """Decode every string from web-safe base64."""
+    ...
+
+def decode_bmp(contents: Any, channels: int | None = 0, name: str | None = None) -> Tensor:
+    """Return the pixels of a BMP file as uint8[height, width, channels]."""
     ...
 
 def decode_compressed(bytes: Any, compression_type: str | bytes | None = "", name: str | None = None) -> Tensor:
     """Decompress every string."""
     ...
 
+def decode_gif(contents: Any, name: str | None = None) -> Tensor:
+    """Return the frames of a GIF file as uint8[frames, height, width, 3]. Also decodes JPEG and PNG files, as one frame."""
+    ...
+
+def decode_jpeg(contents: Any, channels: int | None = 0, ratio: int | None = 1, fancy_upscaling: bool | None = True, try_recover_truncated: bool | None = False, acceptable_fraction: float | None = 1, dct_method: str | bytes | None = "", name: str | None = None) -> Tensor:
+    """Return the pixels of a JPEG file as uint8[height, width, channels]."""
+    ...
+
 def decode_json_example(json_examples: Any, name: str | None = None) -> Tensor:
     """Return Examples, given as JSON, as serialized protos."""
+    ...
+
+def decode_png(contents: Any, channels: int | None = 0, dtype: Any = ..., name: str | None = None) -> Tensor:
+    """Return the pixels of a PNG file as dtype[height, width, channels]."""
     ...
 
 def dense(inputs: Any, units: int, activation: Any = None, use_bias: bool = True, kernel_initializer: Any = None, bias_initializer: Any = ..., kernel_regularizer: Any = None, bias_regularizer: Any = None, activity_regularizer: Any = None, kernel_constraint: Any = None, bias_constraint: Any = None, trainable: bool = True, name: str | None = None, reuse: Any = None) -> Tensor:
@@ -174,6 +194,10 @@ def depthwise_conv2d_native_backprop_filter(input: Any, filter_sizes: Any, out_b
 
 def depthwise_conv2d_native_backprop_input(input_sizes: Any, filter: Any, out_backprop: Any, strides: Sequence[Any], padding: str | bytes, data_format: str | bytes | None = "NHWC", dilations: Sequence[Any] | None = ..., name: str | None = None) -> Tensor:
     """Return the gradient of depthwise_conv2d_native for its input."""
+    ...
+
+def dequantize(input: Any, min_range: Any, max_range: Any, mode: str | bytes | None = "MIN_COMBINED", name: str | None = None) -> Tensor:
+    """Return quantized values as floats: the reverse of `tf.quantize` with the same mode, and the range that it returned."""
     ...
 
 def diag(diagonal: Any, name: str | None = None) -> Tensor:
@@ -204,6 +228,14 @@ def encode_base64(input: Any, pad: bool | None = False, name: str | None = None)
     """Encode every string in web-safe base64."""
     ...
 
+def encode_jpeg(image: Any, format: str | bytes | None = "", quality: int | None = 95, progressive: bool | None = False, optimize_size: bool | None = False, chroma_downsampling: bool | None = True, density_unit: str | bytes | None = "in", x_density: int | None = 300, y_density: int | None = 300, xmp_metadata: str | bytes | None = "", name: str | None = None) -> Tensor:
+    """Return a JPEG file of uint8[height, width, 1 or 3]."""
+    ...
+
+def encode_png(image: Any, compression: int | None = -1, name: str | None = None) -> Tensor:
+    """Return a PNG file of uint8 or uint16[height, width, channels]; 1 channel is gray, 2 are gray and opacity, 3 RGB, 4 RGBA. compression: 0 to 9 as in zlib, or -1 for its default."""
+    ...
+
 def equal(x: Any, y: Any, name: str | None = None) -> Tensor:
     """Return where x equals y."""
     ...
@@ -224,8 +256,46 @@ def expm1(x: Any, name: str | None = None) -> Tensor:
     """Return e to the power x, minus 1, accurate for small x."""
     ...
 
+def extract_jpeg_shape(contents: Any, output_type: Any = ..., name: str | None = None) -> Tensor:
+    """Return [height, width, channels] of a JPEG file without decoding its pixels."""
+    ...
+
 def extract_volume_patches(input: Any, ksizes: Sequence[Any], strides: Sequence[Any], padding: str | bytes, name: str | None = None) -> Tensor:
     """Return each window's elements, side by side in the depth dimension."""
+    ...
+
+def fake_quant_with_min_max_args(inputs: Any, min: float | None = -6, max: float | None = 6, num_bits: int | None = 8, narrow_range: bool | None = False, name: str | None = None) -> Tensor:
+    """Return floats, clipped to [min, max] and rounded to the levels of num_bits. The range moves a little so that zero is a level. Gradients pass inside the range."""
+    ...
+
+def fake_quant_with_min_max_args_gradient(gradients: Any, inputs: Any, min: float | None = -6, max: float | None = 6, num_bits: int | None = 8, narrow_range: bool | None = False, name: str | None = None) -> Tensor:
+    """Return the gradients of the inputs of fake_quant_with_min_max_args."""
+    ...
+
+def fake_quant_with_min_max_vars(inputs: Any, min: Any, max: Any, num_bits: int | None = 8, narrow_range: bool | None = False, name: str | None = None) -> Tensor:
+    """Return floats as fake_quant_with_min_max_args does; the range is made of tensors, which get the gradients of what lies outside of it."""
+    ...
+
+class FakeQuantWithMinMaxVarsGradient(NamedTuple):
+    backprops_wrt_input: Tensor
+    backprop_wrt_min: Tensor
+    backprop_wrt_max: Tensor
+
+def fake_quant_with_min_max_vars_gradient(gradients: Any, inputs: Any, min: Any, max: Any, num_bits: int | None = 8, narrow_range: bool | None = False, name: str | None = None) -> FakeQuantWithMinMaxVarsGradient:
+    """Return the gradients of the inputs, min and max of fake_quant_with_min_max_vars."""
+    ...
+
+def fake_quant_with_min_max_vars_per_channel(inputs: Any, min: Any, max: Any, num_bits: int | None = 8, narrow_range: bool | None = False, name: str | None = None) -> Tensor:
+    """Return floats as fake_quant_with_min_max_vars does, with a range for each element of the last axis."""
+    ...
+
+class FakeQuantWithMinMaxVarsPerChannelGradient(NamedTuple):
+    backprops_wrt_input: Tensor
+    backprop_wrt_min: Tensor
+    backprop_wrt_max: Tensor
+
+def fake_quant_with_min_max_vars_per_channel_gradient(gradients: Any, inputs: Any, min: Any, max: Any, num_bits: int | None = 8, narrow_range: bool | None = False, name: str | None = None) -> FakeQuantWithMinMaxVarsPerChannelGradient:
+    """Return the gradients of the inputs, min and max of fake_quant_with_min_max_vars_per_channel."""
     ...
 
 def fft(input: Any, name: str | None = None) -> Tensor:
@@ -284,6 +354,10 @@ def greater_equal(x: Any, y: Any, name: str | None = None) -> Tensor:
 
 def guarantee_const(input: Any, name: str | None = None) -> Tensor:
     """Return the same value; the caller promises that it is the same in every step."""
+    ...
+
+def hsv_to_rgb(images: Any, name: str | None = None) -> Tensor:
+    """Return colors of hue, saturation and value as red, green and blue."""
     ...
 
 def identity(input: Any, name: str | None = None) -> Tensor:
@@ -394,7 +468,7 @@ class Lu(NamedTuple):
     lu: Tensor
     p: Tensor
 
-def lu(input: Any, output_idx_type: Any = None, name: str | None = None) -> Lu:
+def lu(input: Any, output_idx_type: Any = ..., name: str | None = None) -> Lu:
     """Return the LU factors of matrices in one array, and the order of their rows."""
     ...
 
@@ -490,6 +564,51 @@ def qr(input: Any, full_matrices: bool | None = False, name: str | None = None) 
     """Return q with orthonormal columns and upper triangular r such that q r = input."""
     ...
 
+class QuantizedAvgPool(NamedTuple):
+    output: Tensor
+    min_output: Tensor
+    max_output: Tensor
+
+def quantized_avg_pool(input: Any, min_input: Any, max_input: Any, ksize: Sequence[Any], strides: Sequence[Any], padding: str | bytes, name: str | None = None) -> QuantizedAvgPool:
+    """Return the mean of the quantized values of each window, rounded towards zero, and the range."""
+    ...
+
+class QuantizedConcat(NamedTuple):
+    output: Tensor
+    output_min: Tensor
+    output_max: Tensor
+
+def quantized_concat(concat_dim: Any, values: Any, input_mins: Any, input_maxes: Any, name: str | None = None) -> QuantizedConcat:
+    """Return quantized tensors, joined along an axis, in a range that holds all of theirs; and the range."""
+    ...
+
+class QuantizedConv2D(NamedTuple):
+    output: Tensor
+    min_output: Tensor
+    max_output: Tensor
+
+def quantized_conv2d(input: Any, filter: Any, min_input: Any, max_input: Any, min_filter: Any, max_filter: Any, strides: Sequence[Any], padding: str | bytes, out_type: Any = ..., dilations: Sequence[Any] | None = ..., name: str | None = None) -> QuantizedConv2D:
+    """Return the convolution of quantized images and filters in a wider type, and the range of floats that its integers stand for."""
+    ...
+
+class QuantizedMaxPool(NamedTuple):
+    output: Tensor
+    min_output: Tensor
+    max_output: Tensor
+
+def quantized_max_pool(input: Any, min_input: Any, max_input: Any, ksize: Sequence[Any], strides: Sequence[Any], padding: str | bytes, name: str | None = None) -> QuantizedMaxPool:
+    """Return the largest quantized value of each window, and the range."""
+    ...
+
+class QuantizedReluX(NamedTuple):
+    activations: Tensor
+    min_activations: Tensor
+    max_activations: Tensor
+
+def quantized_relu_x(features: Any, max_value: Any, min_features: Any, max_features: Any, out_type: Any = ..., name: str | None = None) -> QuantizedReluX:
+    """Return quantized values from zero to max_value, and their range."""
+    ...
+
 def read_file(filename: Any, name: str | None = None) -> Tensor:
     """Return the contents of a file."""
     ...
@@ -510,8 +629,28 @@ def reshape(tensor: Any, shape: Any, name: str | None = None) -> Tensor:
     """Return the same elements in another shape; one size may be -1, and is then inferred."""
     ...
 
+def resize_area(images: Any, size: Any, align_corners: bool | None = False, name: str | None = None) -> Tensor:
+    """Return images of size [height, width] whose pixels are means of the pixels that they cover."""
+    ...
+
+def resize_bicubic(images: Any, size: Any, align_corners: bool | None = False, name: str | None = None, half_pixel_centers: bool | None = False) -> Tensor:
+    """Return images of size [height, width], interpolated between sixteen pixels by cubic functions. The arguments are those of resize_bilinear."""
+    ...
+
+def resize_bilinear(images: Any, size: Any, align_corners: bool | None = False, name: str | None = None, half_pixel_centers: bool | None = False) -> Tensor:
+    """Return images of size [height, width], interpolated between the four nearest pixels."""
+    ...
+
+def resize_nearest_neighbor(images: Any, size: Any, align_corners: bool | None = False, name: str | None = None, half_pixel_centers: bool | None = False) -> Tensor:
+    """Return images of size [height, width] that are made of the nearest pixels. The arguments are those of resize_bilinear."""
+    ...
+
 def reverse(tensor: Any, axis: Any, name: str | None = None) -> Tensor:
     """Reverse a tensor along the given axes."""
+    ...
+
+def rgb_to_hsv(images: Any, name: str | None = None) -> Tensor:
+    """Return colors as hue, saturation and value, all from 0 to 1; the last axis has the three."""
     ...
 
 def right_shift(x: Any, y: Any, name: str | None = None) -> Tensor:
@@ -532,6 +671,14 @@ def rsqrt(x: Any, name: str | None = None) -> Tensor:
 
 def scatter_nd(indices: Any, updates: Any, shape: Any, name: str | None = None) -> Tensor:
     """Return zeros of `shape` with the updates added at their coordinates."""
+    ...
+
+def sdca_fprint(input: Any, name: str | None = None) -> Tensor:
+    """Return the fingerprint of 128 bits of each string, as int64[n, 2]."""
+    ...
+
+def sdca_shrink_l1(weights: Any, l1: float, l2: float, name: str | None = None) -> Operation:
+    """Move the weights towards zero by l1 / l2, and no further than zero."""
     ...
 
 def segment_max(data: Any, segment_ids: Any, name: str | None = None) -> Tensor:

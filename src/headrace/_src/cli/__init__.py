@@ -4,6 +4,8 @@ has a click command called `command`, and is imported only when it's used.
 
 import importlib
 import pkgutil
+import sys
+from typing import Any
 
 import click
 
@@ -13,6 +15,12 @@ __all__ = ["main"]
 
 
 class _Room(click.Group):
+    def main(self, args: Any = None, *rest: Any, **kwargs: Any) -> Any:
+        words = list(sys.argv[1:] if args is None else args)
+        if words[:1] == ["run"]:  # whose exceptions and arguments are the program's
+            return importlib.import_module(f"{__name__}.run").start(words[1:])
+        return super().main(args, *rest, **kwargs)
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(m.name for m in pkgutil.iter_modules(__path__))
 

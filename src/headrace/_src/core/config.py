@@ -1,12 +1,13 @@
 """Configuration from outside. In: environment variables. Out: one frozen `Settings`.
 
 Invariant: no other module reads the environment. The variables are read once, at the first call of
-`settings()`; an invalid value raises a ValueError that names the variable. `tf_config` alone
-is read at each call: programs set TF_CONFIG themselves.
+`settings()`; an invalid value raises a ValueError that names the variable. `tf_config` and
+`has_display` are read at each call: programs set those variables themselves.
 """
 
 import json
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -29,7 +30,7 @@ class Settings:
     num_threads: threads of one kernel, None to choose by the machine (HEADRACE_NUM_THREADS).
     cache: directory for compiled code and measured choices, or "off" (HEADRACE_CACHE).
     cache_mb: how large that directory may grow, in MiB (HEADRACE_CACHE_MB).
-    jit: when steps are compiled: "off", "auto" or "always" (HEADRACE_JIT).
+    jit: when steps are compiled: "off", "auto", "second" (run) or "always" (HEADRACE_JIT).
     accuracy: which kernels may be chosen: "strict" (bit-stable ones, never Winograd's), "default",
         or "fast" (HEADRACE_ACCURACY).
     specialisations: for how many combinations of feed shapes a step is specialised; later
@@ -53,11 +54,26 @@ class Settings:
         "tcp" (HEADRACE_TRANSPORT).
     link_mb: how many MiB of large tensors may be on their way to a process that has not used them;
         further ones wait until it asks for them (HEADRACE_LINK_MB).
+    spin_us: for how many microseconds a server looks for the next message before it sleeps; 0: it
+        sleeps at once (HEADRACE_SPIN_US).
     heartbeat_ms: milliseconds between two heartbeats of a connection (HEADRACE_HEARTBEAT_MS).
     heartbeats_missed: after how many unanswered heartbeats a process counts as dead
         (HEADRACE_HEARTBEATS_MISSED).
     servers_stay: whether Server.join goes on when all workers have ended (HEADRACE_SERVERS_STAY).
     faults: what is to fail in this process, for tests; see core/faults.py (HEADRACE_FAULTS).
+    rendezvous: the address at which ranks meet (HEADRACE_RENDEZVOUS). Rank 0 listens there, unless
+        `headrace launch --ranks` does, which also sets HEADRACE_RENDEZVOUS_SERVED.
+    rank, ranks: this process's rank, and how many there are (HEADRACE_RANK, HEADRACE_RANKS, or the
+        variables of Horovod, Open MPI and MPICH).
+    rank_host: ranks with different values share no memory (HEADRACE_RANK_HOST).
+    fusion_threshold: how many bytes of gradients are reduced in one exchange, 0: one gradient, None
+        to choose by the ranks (HOROVOD_FUSION_THRESHOLD).
+    soft_placement: sessions run operations on another device where theirs doesn't exist, whatever
+        their ConfigProto says; `headrace run` sets it (HEADRACE_SOFT_PLACEMENT).
+    mend: whether programs that run as TensorFlow's are mended where other libraries and Python have
+        changed; `headrace run --no-mend` clears it (HEADRACE_MEND).
+    full_traceback: show the frames of Headrace in tracebacks of `headrace run`
+        (HEADRACE_FULL_TRACEBACK).
     status_fd: the file descriptor that a server reports its state to, given by `headrace launch`
         and `headrace.cluster.local` (HEADRACE_STATUS_FD).
     """
@@ -81,11 +97,30 @@ class Settings:
     key_file: str | None = None
     transport: str = "auto"
     link_mb: int = 256
+    spin_us: int = 100
     heartbeat_ms: int = 200
     heartbeats_missed: int = 5
     servers_stay: bool = False
     faults: str = ""
+    rendezvous: str | None = None
+    rendezvous_served: bool = False
+    rank: int | None = None
+    ranks: int | None = None
+    rank_host: str = ""
+    fusion_threshold: int | None = None
+    soft_placement: bool = False
+    mend: bool = True
+    full_traceback: bool = False
     status_fd: int | None = None
+
+
+# The variables that launchers of ranks set, ours first: rank, number of ranks.
+_LAUNCHERS = (
+    ("HEADRACE_RANK", "HEADRACE_RANKS"),
+    ("HOROVOD_RANK", "HOROVOD_SIZE"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
+)
 
 
 def read(environment: Mapping[str, str]) -> Settings:
@@ -98,7 +133,7 @@ def read(environment: Mapping[str, str]) -> Settings:
         cache=_cache(environment),
         cache_mb=_count(environment, "HEADRACE_CACHE_MB", 1, _CACHE_MB),
         num_threads=_count(environment, "HEADRACE_NUM_THREADS", 1),
-        jit=_choice(environment, "HEADRACE_JIT", "auto", ("off", "auto", "always")),
+        jit=_choice(environment, "HEADRACE_JIT", "auto", ("off", "auto", "second", "always")),
         accuracy=_choice(
             environment, "HEADRACE_ACCURACY", "default", ("strict", "default", "fast")
         ),
@@ -114,10 +149,19 @@ def read(environment: Mapping[str, str]) -> Settings:
         key_file=environment.get("HEADRACE_KEY_FILE") or None,
         transport=_choice(environment, "HEADRACE_TRANSPORT", "auto", ("auto", "tcp")),
         link_mb=_count(environment, "HEADRACE_LINK_MB", 1, 256),
+        spin_us=_count(environment, "HEADRACE_SPIN_US", 0, 100),
         heartbeat_ms=_count(environment, "HEADRACE_HEARTBEAT_MS", 1, 200),
         heartbeats_missed=_count(environment, "HEADRACE_HEARTBEATS_MISSED", 1, 5),
         servers_stay=_flag(environment, "HEADRACE_SERVERS_STAY"),
         faults=environment.get("HEADRACE_FAULTS", "").strip(),
+        rendezvous=environment.get("HEADRACE_RENDEZVOUS", "").strip() or None,
+        rendezvous_served=_flag(environment, "HEADRACE_RENDEZVOUS_SERVED"),
+        **_ranks(environment),
+        rank_host=environment.get("HEADRACE_RANK_HOST", "").strip(),
+        fusion_threshold=_count(environment, "HOROVOD_FUSION_THRESHOLD", 0),
+        soft_placement=_flag(environment, "HEADRACE_SOFT_PLACEMENT"),
+        mend=_choice(environment, "HEADRACE_MEND", "1", ("1", "0")) == "1",
+        full_traceback=_flag(environment, "HEADRACE_FULL_TRACEBACK"),
         status_fd=_count(environment, "HEADRACE_STATUS_FD", 0),
     )
 
@@ -135,6 +179,17 @@ def _cache(environment: Mapping[str, str]) -> str:
     home = environment.get("XDG_CACHE_HOME")  # the system's cache directory, if it names one
     default = os.path.join(home, "headrace") if home else _CACHE
     return value or default
+
+
+def _ranks(environment: Mapping[str, str]) -> dict[str, int]:
+    """Return `rank` and `ranks`, by the first launcher whose variables are set."""
+    for rank, ranks in _LAUNCHERS:
+        if environment.get(rank, "").strip():
+            found = _count(environment, rank, 0), _count(environment, ranks, 1)
+            if found[1] is None or found[0] >= found[1]:
+                raise ValueError(f"{rank} is {found[0]}, and {ranks} {found[1]}")
+            return {"rank": found[0], "ranks": found[1]}
+    return {}
 
 
 def _flag(environment: Mapping[str, str], name: str) -> bool:
@@ -169,6 +224,30 @@ def child_environment(given: Mapping[str, str], defaults: Mapping[str, str]) -> 
     given, and with `defaults` for those that are not set.
     """
     return {**defaults, **os.environ, **given}
+
+
+def set_tf_config(text: str) -> None:
+    """Set TF_CONFIG for this process, which runs a script as a task of a cluster."""
+    os.environ["TF_CONFIG"] = text
+
+
+def set_variables(values: Mapping[str, str], path: str) -> None:
+    """Set variables of this process and of those that it starts, and let Python look for modules in
+    the directory `path` first when they start.
+    """
+    os.environ.update(values)
+    others = [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p and p != path]
+    os.environ["PYTHONPATH"] = os.pathsep.join([path, *others])
+    settings.cache_clear()
+
+
+def has_display() -> bool:
+    """Return whether a program can open windows: there is a display, and no choice against it."""
+    if os.environ.get("MPLBACKEND"):
+        return True  # the user chose how figures are shown
+    if sys.platform in ("win32", "darwin"):
+        return True
+    return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
 def tf_config() -> dict[str, Any]:

@@ -95,17 +95,17 @@ class DeviceSpec:
             setattr(self, field, getattr(parsed, field))
         return self
 
-    def merge_from(self, other: "DeviceSpec") -> None:
-        """Copy every field that is set in `other`."""
+    def merge_from(self, dev: "DeviceSpec") -> None:
+        """Copy every field that is set in `dev`."""
         for field in _FIELDS:
-            value = getattr(other, field)
+            value = getattr(dev, field)
             if value is not None:
                 setattr(self, field, value)
 
-    def make_merged_spec(self, other: "DeviceSpec") -> "DeviceSpec":
-        """A new spec with the fields of `other`, and of this one where `other` has none."""
+    def make_merged_spec(self, dev: "DeviceSpec") -> "DeviceSpec":
+        """A new spec with the fields of `dev`, and of this one where `dev` has none."""
         merged = self.replace()
-        merged.merge_from(other)
+        merged.merge_from(dev)
         return merged
 
     def replace(self, **fields: Any) -> "DeviceSpec":

@@ -276,3 +276,29 @@ def exception_type_from_error_code(error_code: int) -> type[OpError]:
 def error_code_from_exception_type(cls: type[BaseException]) -> int:
     """The code of a class of errors; UNKNOWN for exceptions from outside of this tree."""
     return cls._code if issubclass(cls, _CodedError) else UNKNOWN
+
+
+class Status:
+    """What a call says of its success: a code, OK at first, and a message."""
+
+    def __init__(self) -> None:
+        self.code, self.message = OK, ""
+
+
+class raise_exception_on_not_ok_status:
+    """A context that gives a Status, and at its end raises the error of the status' code, unless
+    that is OK or the block raised another one.
+
+        with tf.errors.raise_exception_on_not_ok_status() as status:
+            status.code, status.message = tf.errors.NOT_FOUND, "no such thing"
+    """
+
+    def __enter__(self) -> Status:
+        self.status = Status()
+        return self.status
+
+    def __exit__(self, kind: Any, value: Any, trace: Any) -> bool:
+        if kind is None and self.status.code != OK:
+            error: Any = exception_type_from_error_code(self.status.code)
+            raise error(None, None, self.status.message)
+        return False

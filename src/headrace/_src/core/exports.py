@@ -28,6 +28,7 @@ _ERRORS = (
     *("NotFoundError", "OutOfRangeError", "PermissionDeniedError", "ResourceExhaustedError"),
     *("UnauthenticatedError", "UnavailableError", "UnimplementedError", "UnknownError"),
     *("error_code_from_exception_type", "exception_type_from_error_code"),
+    "raise_exception_on_not_ok_status",
 )
 
 for _name in _DTYPES:

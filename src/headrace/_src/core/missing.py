@@ -54,11 +54,6 @@ AREAS = (
     ),
     Area("audio", r"audio\b|raw_ops\.(\w*Wav|Mfcc|AudioSpectrogram)$", "use tf.signal"),
     Area(
-        "ragged tensors",
-        r"ragged\b|Ragged|strings\.(bytes_split|ngrams|unicode_(de|sp))|raw_ops\.\w*Ragged",
-        "use tf.SparseTensor, or pad",
-    ),
-    Area(
         "quantisation",
         r"quantiz|dequantize|fake_quant|nn\.quantized|train\.do_quantize"
         r"|raw_ops\.\w*([Qq]uanti|Requanti)",
@@ -66,17 +61,14 @@ AREAS = (
     ),
     Area(
         "distribution",
-        r"distribute\b|tpu\b|estimator\.tpu|config\b|train\.Sync"
+        r"distribute\b|tpu\b|estimator\.tpu|config\b"
         r"|test\.create_local|nondiff|raw_ops\.\w*(Nccl|Collective|TPU|Batch(Function)?$)",
-        "train on one machine, with as many threads as it has cores",
+        "use parameter servers, with tf.train.SyncReplicasOptimizer for synchronous training",
     ),
     Area(
         "`tf.distributions`",
         r"(contrib\.)?distributions\b",
         "write the densities down: tf.math has their functions",
-    ),
-    Area(
-        "linear operators", r"linalg\.LinearOperator", "use the matrices with tf.linalg's functions"
     ),
     Area(
         "boosted trees, SDCA, heads by themselves",

@@ -29,13 +29,32 @@ def get_path_to_datafile(path: str) -> str:
     return os.path.join(_directory_of_caller(), path)
 
 
+@export("resource_loader.get_root_dir_with_all_resources")
+def get_root_dir_with_all_resources() -> str:
+    """Return the directory of the file that calls this: resources are beside it."""
+    return _directory_of_caller()
+
+
+@export("resource_loader.load_resource")
+def load_resource(path: str) -> bytes:
+    """Return the contents of a file, relative to the directory of the file that calls this."""
+    with open(os.path.join(_directory_of_caller(), path), "rb") as file:
+        return file.read()
+
+
 @export("resource_loader.readahead_file_path")
 def readahead_file_path(path: str, readahead: str = "128M") -> str:
     """Return the path unchanged: readahead is left to the operating system."""
     return path
 
 
-@export("load_op_library", "load_library", "load_file_system_library")
+@export("load_library")
+def load_library(library_location: str | os.PathLike[str]) -> NoReturn:
+    """Raise the error of load_op_library."""
+    load_op_library(library_location)
+
+
+@export("load_op_library", "load_file_system_library")
 def load_op_library(library_filename: str | os.PathLike[str]) -> NoReturn:
     """Raise UnimplementedError, or NotFoundError if there is no such file: compiled libraries of
     ops and file systems need TensorFlow's runtime.

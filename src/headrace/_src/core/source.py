@@ -21,6 +21,8 @@ _PACKAGE = os.path.join(os.path.abspath(__file__).rsplit(os.sep, 3)[0], "")
 _CONTEXTS = contextlib.__file__  # its frames lie between ours and the user's with-blocks
 # File name -> whether the user wrote it. Bounded by the number of source files of the process.
 _is_user_file: dict[str, bool] = {}
+# The code that runs the program: frames outside of it are not the user's.
+_runner: CodeType | None = None
 
 
 class StackFrame:
@@ -110,6 +112,8 @@ def capture(limit: int = 20) -> Stack:
     frame = sys._getframe(1)
     while frame is not None and limit > 0:
         code = frame.f_code
+        if code is _runner:
+            break
         try:
             is_user = known[code.co_filename]
         except KeyError:
@@ -120,6 +124,12 @@ def capture(limit: int = 20) -> Stack:
             limit -= 1
         frame = frame.f_back
     return Stack(pairs)
+
+
+def set_runner(code: CodeType) -> None:
+    """Let captured stacks begin inside of the function that runs the program."""
+    global _runner
+    _runner = code
 
 
 def captured(traceback: TracebackType | None) -> Stack:
@@ -185,7 +195,7 @@ def _definition(function: Any) -> str:
 
 
 def _show(frame: StackFrame) -> str:
-    return f"{_short_path(frame.filename)}:{frame.lineno}   {frame.line}".rstrip()
+    return f"{short_path(frame.filename)}:{frame.lineno}   {frame.line}".rstrip()
 
 
 @cache
@@ -200,7 +210,18 @@ def _is_installed(filename: str) -> bool:
     return installed or "site-packages" in path or "dist-packages" in path
 
 
-def _short_path(filename: str) -> str:
+def is_user_file(filename: str) -> bool:
+    """Return whether a file is not Headrace's."""
+    known = _is_user_file.get(filename)
+    return _judge_file(filename) if known is None else known
+
+
+def is_own_file(filename: str) -> bool:
+    """Return whether the user wrote a file: it is neither Headrace's nor installed."""
+    return _judge_file(filename) and not _is_installed(filename)
+
+
+def short_path(filename: str) -> str:
     """Return a path relative to the working directory for files below it; any other name
     unchanged.
     """

@@ -49,6 +49,13 @@ class Pending:
     def is_over(self) -> bool:
         return self._over
 
+    @property
+    def has_effect(self) -> bool:
+        """Whether others may see an effect of what is waited for: it has ended well, or is about to
+        end.
+        """
+        return self._claimed and self._error is None
+
     def claim(self) -> bool:
         """Reserve the right to end the Pending; return False if it is already reserved."""
         with _lock:
@@ -82,6 +89,26 @@ class Pending:
                 self._then = call
         if over:
             call(self)
+
+    def map(self, function: Callable[[Any], Any]) -> Pending:
+        """Return a Pending for what `function` makes of the value. Cancelling it cancels this."""
+
+        def forget(_: Pending) -> None:
+            self.cancel(RuntimeError("what depends on it was cancelled"))
+
+        mapped = Pending(self._what, forget)
+
+        def ended(pending: Pending) -> None:
+            if mapped.claim():
+                try:
+                    value = function(pending.result())
+                except BaseException as error:
+                    mapped.fail(error)
+                else:
+                    mapped.complete(value)
+
+        self.then(ended)
+        return mapped
 
     def join(self) -> None:
         """Wait for the thread that computes the result, if there is one."""

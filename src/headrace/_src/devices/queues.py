@@ -28,6 +28,7 @@ from headrace._src.core.tensor_shape import TensorShape
 from headrace._src.devices.batches import pad_together, stack
 from headrace._src.devices.pending import Pending
 from headrace._src.devices.resumable import Resumable, pack, unpack
+from headrace._src.devices.step_context import Record
 
 __all__ = [
     "FIFOQueueState",
@@ -111,6 +112,10 @@ class _Enqueue(_Waiter):
         what = "an element" if left == 1 else f"{left} elements"
         return f"room for {what} in {self.queue} (it's full: {self.queue.capacity})"
 
+    @property
+    def has_effect(self) -> bool:
+        return bool(self.position) or super().has_effect
+
     def advance(self, ended: list[_Waiter]) -> int:
         queue = self.queue
         if queue.closed:
@@ -130,17 +135,23 @@ class _Enqueue(_Waiter):
 
 class _Dequeue(_Waiter):
     """Takes exactly `lacking` elements; with `some`, it takes the rest if the queue is closed with
-    fewer. `shape` makes the kernel's result from the elements.
+    fewer. `shape` makes the kernel's result from the elements. `record`: see Queue.dequeue.
     """
 
-    __slots__ = ("lacking", "shape", "some", "taken")
+    __slots__ = ("lacking", "record", "shape", "some", "taken")
 
     action = "Dequeue"
 
     def __init__(
-        self, queue: Queue, count: int, some: bool, shape: Callable[[list[Element]], Any]
+        self,
+        queue: Queue,
+        count: int,
+        some: bool,
+        shape: Callable[[list[Element]], Any],
+        record: Record | None = None,
     ) -> None:
         super().__init__(queue)
+        self.record = record
         self.lacking = count
         self.some = some
         self.shape = shape
@@ -181,6 +192,8 @@ class _Dequeue(_Waiter):
         self.taken = []
 
     def value(self) -> Any:
+        if self.record is not None:
+            self.record.append((self.queue, self.taken))
         return self.shape(self.taken)
 
 
@@ -287,22 +300,24 @@ class Queue(Resumable):
         _tell(ended)
         return waiter.answer()
 
-    def dequeue(self) -> Any:
-        """Take an element."""
+    def dequeue(self, record: Record | None = None) -> Any:
+        """Take an element. record: gets the queue and what was taken, for `put_back`."""
         with self._lock:
             if not self._taking and self.available() > 0:
                 (element,) = self.take(1)
+                if record is not None:
+                    record.append((self, [element]))
                 if not self._adding:
                     return element
                 waiter, ended = None, self._serve()
             else:
                 element = None
-                waiter = _Dequeue(self, 1, False, _only)
+                waiter = _Dequeue(self, 1, False, _only, record)
                 ended = self._join(self._taking, waiter)
         _tell(ended)
         return waiter.answer() if waiter is not None else element
 
-    def dequeue_many(self, count: int, some: bool = False) -> Any:
+    def dequeue_many(self, count: int, some: bool = False, record: Record | None = None) -> Any:
         """Take `count` elements as one batch; with `some`, fewer if the queue is closed."""
         if self.shapes is None:
             raise InvalidArgumentError(
@@ -313,11 +328,18 @@ class Queue(Resumable):
             )
         if not count:
             return self.batch([])
-        waiter = _Dequeue(self, count, some, self.batch)
+        waiter = _Dequeue(self, count, some, self.batch, record)
         with self._lock:
             ended = self._join(self._taking, waiter)
         _tell(ended)
         return waiter.answer()
+
+    def put_back(self, elements: list[Element]) -> None:
+        """Undo a dequeue: the elements leave next, though the queue may be full or closed."""
+        with self._lock:
+            self.give_back(elements)
+            ended = self._serve()
+        _tell(ended)
 
     def close(self, cancel_pending: bool) -> Any:
         """Close the queue: after the waiting enqueues, or at once, and cancel them."""

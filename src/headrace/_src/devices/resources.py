@@ -209,7 +209,7 @@ class Resources:
         """Return the state that a handle names. Raise NotFoundError if it doesn't exist, and
         InvalidArgumentError if it's of another kind.
         """
-        found = self._container(handle.device, handle.container).get(handle.name)
+        found = self.peek(handle)
         if type(found) is handle.kind:
             return found
         return self.lookup(handle.device, handle.container, handle.name, handle.kind)
@@ -224,7 +224,10 @@ class Resources:
 
     def peek(self, handle: ResourceHandle) -> Any:
         """Return the state that a handle names, of any kind; None if it doesn't exist."""
-        return self._container(handle.device, handle.container).get(handle.name)
+        own = self._own.get((handle.device, handle.container))
+        if own is None:
+            own = self._container(handle.device, handle.container)
+        return own.get(handle.name)
 
     def delete(self, device: str, container: str, name: str) -> bool:
         """Remove a resource; return whether it existed."""

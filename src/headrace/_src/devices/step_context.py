@@ -17,7 +17,9 @@ from typing import Any
 from headrace._src.devices.cancellation import Cancellation
 from headrace._src.devices.rendezvous import Rendezvous
 
-__all__ = ["StepContext", "active", "current"]
+__all__ = ["StepContext", "active", "current", "recorded", "takings"]
+
+Record = list[tuple[Any, list[Any]]]  # queues, and the elements that were taken from them
 
 _numbers = itertools.count(1)
 
@@ -29,6 +31,8 @@ class StepContext:
     state that lives as long as the step. deadline: when the step must be over, on the clock of
     time.monotonic. observe: called for each kernel that has run, if the step is traced. frame,
     iteration: the loop and the iteration that the kernel runs in, if `runtime.step` runs the step.
+    taken: the elements that the step has taken from queues, each with its queue; None if nobody
+    wants to put them back.
     """
 
     def __init__(
@@ -47,6 +51,7 @@ class StepContext:
         self.frame = ""
         self.iteration = 0
         self.path: int | str = 0
+        self.taken: Record | None = None
 
     @cached_property
     def rendezvous(self) -> Rendezvous:
@@ -66,9 +71,16 @@ class StepContext:
         """Stop the step, from any thread, with an error."""
         self.cancellation.cancel(error)
 
+    def put_back(self) -> None:
+        """Put the elements that the step has taken back to where they were, the last one first."""
+        while self.taken:
+            owner, elements = self.taken.pop()
+            owner.put_back(elements)
+
 
 class _Local(threading.local):
     step: StepContext | None = None
+    recording: tuple[Any, Record] | None = None  # resources, and what a run of theirs has taken
 
 
 _local = _Local()
@@ -77,6 +89,24 @@ _local = _Local()
 def current() -> StepContext | None:
     """Return the step that this thread runs, if it can be cancelled or a kernel asks for it."""
     return _local.step
+
+
+def takings(resources: Any) -> Record | None:
+    """Return the list of what this thread's step in a session has taken, if there is one."""
+    recording = _local.recording
+    if recording is not None and recording[0] is resources:
+        return recording[1]
+    step = _local.step
+    return step.taken if step is not None and step.resources is resources else None
+
+
+def recorded(resources: Any, run: Callable[[Any], Any], argument: Any) -> Any:
+    """Return `run(argument)`, a run in the fixed order that records what it takes."""
+    outer, _local.recording = _local.recording, (resources, [])
+    try:
+        return run(argument)
+    finally:
+        _local.recording = outer
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
+from enum import Enum
 from typing import Any
 
 from headrace._src.core.dtypes import resource, variant
@@ -49,7 +50,7 @@ class AggregationMethod:
 
 
 @export("UnconnectedGradients")
-class UnconnectedGradients:
+class UnconnectedGradients(Enum):
     """The result of `gradients` for an x that no y depends on."""
 
     NONE = "none"
@@ -77,8 +78,12 @@ def gradients(
     aggregation_method: how to sum several gradients of one tensor (see AggregationMethod).
     unconnected_gradients: whether an x that no y depends on gets None or zeros.
     """
-    if unconnected_gradients not in (UnconnectedGradients.NONE, UnconnectedGradients.ZERO):
-        raise ValueError(f"Unknown value for unconnected_gradients: {unconnected_gradients!r}")
+    try:
+        unconnected_gradients = UnconnectedGradients(unconnected_gradients)
+    except ValueError:
+        raise ValueError(
+            f"Unknown value for unconnected_gradients: {unconnected_gradients!r}"
+        ) from None
     if aggregation_method not in (None, 0, 1, 2):
         raise ValueError(f"Invalid aggregation_method specified {aggregation_method}.")
     ys = _as_list(ys)

@@ -1,10 +1,11 @@
 """Values made of several tensors: IndexedSlices (rows of a larger tensor) and SparseTensor (its
-non-default elements).
+non-default elements). RaggedTensor, which needs ops, is in `ops`.
 """
 
 from __future__ import annotations
 
 from collections import namedtuple
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from headrace._src.core.dtypes import DType, int64
@@ -18,15 +19,45 @@ from headrace._src.graph.operation import Operation, Tensor, _session_for
 if TYPE_CHECKING:
     from headrace._src.graph.composite_specs import IndexedSlicesSpec, SparseTensorSpec
 
-__all__ = ["IndexedSlices", "IndexedSlicesValue", "SparseTensor", "SparseTensorValue"]
+__all__ = [
+    "Composite",
+    "IndexedSlices",
+    "IndexedSlicesValue",
+    "SparseTensor",
+    "SparseTensorValue",
+]
 
 IndexedSlicesValue = namedtuple("IndexedSlicesValue", ["values", "indices", "dense_shape"])
 SparseTensorValue = namedtuple("SparseTensorValue", ["indices", "values", "dense_shape"])
 export("SparseTensorValue")(SparseTensorValue)
 
 
+class Composite:
+    """A value made of several tensors, which a session can fetch and feed. (It isn't an ABC, whose
+    isinstance is slow.)
+    """
+
+    def components(self) -> list[Tensor]:
+        """Return the tensors that this consists of."""
+        raise NotImplementedError
+
+    def with_components(self, parts: list[Tensor]) -> Composite:
+        """Return a copy with other tensors in place of components()."""
+        raise NotImplementedError
+
+    def value_of(self, results: Sequence[Any]) -> Any:
+        """Return the value for the values of components()."""
+        raise NotImplementedError
+
+    def feeds(self, value: Any) -> list[tuple[Tensor, Any]]:
+        """Return components with the parts of `value` that feed them. A value may have fewer
+        parts, if the rest is constant, or more, which do not matter.
+        """
+        return list(zip(self.components(), value, strict=False))
+
+
 @export("IndexedSlices")
-class IndexedSlices:
+class IndexedSlices(Composite):
     """Some rows of a tensor: row `indices[i]` is `values[i]`. It is the gradient of a gather, which
     touches few rows of many. Its parts may be arrays or lists, which are converted when used.
     """
@@ -62,6 +93,10 @@ class IndexedSlices:
         """Return a copy with other tensors in place of components()."""
         return IndexedSlices(*parts)
 
+    def value_of(self, results: Sequence[Any]) -> IndexedSlicesValue:
+        """Return the value for the values of components()."""
+        return IndexedSlicesValue(*results, *[None] * (3 - len(results)))
+
     @property
     def name(self) -> str:
         return self._values.name
@@ -73,6 +108,10 @@ class IndexedSlices:
     @property
     def op(self) -> Operation:
         return self._values.op
+
+    def consumers(self) -> list[Operation]:
+        """Return the operations that read values, indices or the dense shape."""
+        return list(dict.fromkeys(op for part in self.components() for op in part.consumers()))
 
     @property
     def dtype(self) -> DType:
@@ -114,7 +153,7 @@ class IndexedSlices:
 
 
 @export("SparseTensor", "sparse.SparseTensor")
-class SparseTensor:
+class SparseTensor(Composite):
     """A tensor given by the positions (`indices`, one row each) and `values` of its elements; the
     rest is zero or empty.
     """
@@ -165,6 +204,10 @@ class SparseTensor:
     def with_components(self, parts: list[Tensor]) -> SparseTensor:
         """Return a copy with other tensors in place of components()."""
         return SparseTensor(*parts)
+
+    def value_of(self, results: Sequence[Any]) -> SparseTensorValue:
+        """Return the value for the values of components()."""
+        return SparseTensorValue(*results)
 
     @property
     def op(self) -> Operation:

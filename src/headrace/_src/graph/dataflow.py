@@ -355,7 +355,9 @@ def is_local(value: Value) -> bool:
         return producer.local
     if value.dtype.name == "variant":
         return True
-    return value.dtype.name == "resource" and producer.definition.effect is Effect.LOCAL
+    if value.dtype.name != "resource":
+        return False
+    return producer.definition.effect is Effect.LOCAL or any(map(is_local, producer.inputs))
 
 
 def handle_data(value: Value) -> Any:

@@ -14,7 +14,7 @@ import numpy as np
 
 from headrace._src.core import proto
 from headrace._src.core.dtypes import DType, as_dtype
-from headrace._src.core.errors import InvalidArgumentError, OpError
+from headrace._src.core.errors import InvalidArgumentError, NotFoundError, OpError
 from headrace._src.core.tensor_shape import TensorShape
 from headrace._src.graph.attributes import FunctionName, as_attribute, from_proto
 from headrace._src.graph.dataflow import Backedge, Dataflow, Feed, Node, Value, ValueType
@@ -267,7 +267,7 @@ class _Decoding:
         op_type = notes.get("made_of", str, node.type)
         graph = self._graph(notes.get("label", str, ""))
         own = op_type == node.type
-        definition = node.definition if own else self._library.definition_of(op_type)
+        definition = node.definition if own else self._definition_of(op_type)
         origin = Origin(name, op_type, graph, definition)
         origin._inputs = node.inputs if own else ()
         listed = notes.dtypes("outputs")
@@ -276,6 +276,13 @@ class _Decoding:
             OriginTensor(origin, i, t.dtype, t.shape, notes.handle(i)) for i, t in enumerate(types)
         )
         return origin
+
+    def _definition_of(self, op_type: str) -> Definition | None:
+        """Return the definition of an origin's op; None if it is a function that was inlined."""
+        try:
+            return self._library.definition_of(op_type)
+        except NotFoundError:
+            return None
 
     def _graph(self, label: str) -> Graph:
         """Return the graph that an origin is in."""

@@ -177,6 +177,8 @@ class Definition:
     flow      the role of an op that steers (see graph.control_roles), None for all others
     waits     whether the kernel may return a Pending though the effect is another than BLOCKS
     calls_python  whether the kernel calls a function of the program, which may block
+    shares    whether other processes read the inputs where they lie: they should be in memory that
+              is shared with them (see devices.collectives)
     fresh     whether the outputs of all its kernels are always in memory that nothing else holds,
               and none keeps an input; None if `kind` says it
     precision  what mixed precision may do with it; None if `kind` says it
@@ -206,6 +208,7 @@ class Definition:
     accepts_uninitialized: bool = False
     waits: bool = False
     calls_python: bool = False
+    shares: bool = False
     fresh: bool | None = None
     precision: Precision | None = None
     rows: RowPart | None = None

@@ -8,7 +8,7 @@ GraphDef, in creation order in `Operation.node_def`, as in TensorFlow.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import TYPE_CHECKING, Any
 
 from headrace._src.core import proto
@@ -25,10 +25,16 @@ __all__ = ["KeptGraphDef", "graph_def", "node_def", "op_def", "op_list", "strip_
 _LARGEST_KEPT = 1 << 26  # bytes
 
 
-def graph_def(graph: Graph, from_version: int = 0, add_shapes: bool = False) -> proto.GraphDef:
+def graph_def(
+    graph: Graph,
+    from_version: int = 0,
+    add_shapes: bool = False,
+    known: Container[tuple[str, str | None]] = (),
+) -> proto.GraphDef:
     """Return the operations of `graph`, from number `from_version` on, as a GraphDef.
 
-    `add_shapes` writes the outputs' static shapes to `_output_shapes`.
+    `add_shapes` writes the outputs' static shapes to `_output_shapes`. `known`: functions to leave
+    out, with the names of their gradient functions.
     """
     result = proto.GraphDef()
     with graph._lock:
@@ -39,6 +45,8 @@ def graph_def(graph: Graph, from_version: int = 0, add_shapes: bool = False) -> 
                 shapes = tuple(t._shape for t in op._outputs)
                 set_proto(node.attr["_output_shapes"], "list(shape)", shapes)
         for function in graph._functions.values():
+            if (function.name, function.gradient) in known:
+                continue
             result.library.function.append(function.to_proto())
             if function.gradient is not None:
                 result.library.gradient.add(

@@ -46,12 +46,19 @@ else:
     Operators = object
 
 
+_OPERATORS = (
+    "abs add and div eq floordiv ge getitem gt invert le lt matmul mod mul ne neg or pow radd rand "
+    "rdiv rfloordiv rmatmul rmod rmul ror rpow rsub rtruediv rxor sub truediv xor"
+)
+
+
 @export("Tensor")
 class Tensor(Operators):
     """One output of an operation: a value that exists only while a step runs."""
 
     __slots__ = ("__dict__", "__weakref__", "_consumers", "_shape", "dtype", "op", "value_index")
     __array_priority__ = 100  # Makes NumPy defer to us in `array + tensor`.
+    OVERLOADABLE_OPERATORS = frozenset(f"__{name}__" for name in _OPERATORS.split())
 
     def __init__(self, op: Operation, value_index: int, dtype: DType) -> None:
         self.op = op

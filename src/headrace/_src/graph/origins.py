@@ -63,7 +63,7 @@ class Origin:
 
     _inputs: those of the node that came from it, if it is of the same type. graph: has the
     functions that it may call, and the label of the function that it is in.
-    definition: None where only a tensor of it is named.
+    definition: None where only a tensor of it is named, or it was a call that has been inlined.
     """
 
     __slots__ = ("_inputs", "_outputs", "definition", "graph", "name", "type")

@@ -48,7 +48,7 @@ def _named(function: Function, name: str) -> Function:
 
 
 # These two have no return annotation, so that type checkers infer the signature.
-def _convolution(name: str, spatial: int | None):
+def _convolution(name: str, dims: int | None):
     def convolution(
         inputs: Any,
         num_outputs: int,
@@ -69,10 +69,13 @@ def _convolution(name: str, spatial: int | None):
         outputs_collections: Any = None,
         trainable: bool = True,
         scope: Any = None,
+        *,
+        conv_dims: int | None = None,
     ) -> Tensor:
         """Return the convolution of sequences, images or volumes, by the rank of the inputs; `rate`
-        is the dilation.
+        is the dilation. conv_dims: the number of spatial dimensions that the inputs must have.
         """
+        spatial = dims or conv_dims
         with scope_of(scope, "Conv", inputs, reuse) as opened:
             inputs = convert_to_tensor(inputs)
             rank = inputs.shape.ndims

@@ -40,9 +40,18 @@ class InputSpec:
                 raise ValueError(f"Axis {axis} is greater than the maximum allowed value: {most}")
 
     def __repr__(self) -> str:
-        fields = ("dtype", "shape", "ndim", "max_ndim", "min_ndim", "axes")
-        given = [f"{name}={value}" for name in fields if (value := getattr(self, name))]
+        given = [f"{name}={value}" for name, value in self.get_config().items() if value]
         return f"InputSpec({', '.join(given)})"
+
+    def get_config(self) -> dict[str, Any]:
+        """Return arguments from which `from_config` makes an equal spec."""
+        fields = ("dtype", "shape", "ndim", "max_ndim", "min_ndim", "axes")
+        return {name: getattr(self, name) for name in fields}
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> InputSpec:
+        """Return a spec made from the result of get_config."""
+        return cls(**config)
 
 
 def check_inputs(specs: Any, inputs: Any, layer: str) -> None:

@@ -22,6 +22,7 @@ from headrace._src.graph.default import default_session, get_default_graph
 from headrace._src.graph.keys import GraphKeys
 from headrace._src.graph.operation import Operation, Tensor
 from headrace._src.layers.input_spec import check_inputs
+from headrace._src.layers.layer_interface import LayerInterface
 from headrace._src.ops.base.define import b
 from headrace._src.ops.base.to_tensor import convert_to_tensor, graph_of, name_scope
 from headrace._src.variables.lookup import get_variable
@@ -35,17 +36,23 @@ _NAMES = ("__layer_names",)  # the collection that counts the layers of a graph 
 
 
 @export("layers.Layer")
-class Layer:
+class Layer(LayerInterface):
     """The base of all layers.
 
     trainable: whether new variables are trained. name: also the base of the variables' scope; the
     class's name in snake case by default. dtype: of the variables; the first input's by default.
     activity_regularizer: a function of an output that returns a loss. _scope and _reuse: the
-    variable scope to use, and whether its variables must exist.
+    variable scope to use, and whether its variables must exist. batch_input_shape (or input_shape
+    and batch_size): the shape of the inputs, which the layer keeps for Keras models. dynamic:
+    whether the layer says that it can only run eagerly.
 
     State: `built`, set once `build` has made the variables; the weights, losses and updates that
     were added; `_scope`, the variable scope, set by the first call.
     """
+
+    trainable: bool
+    input_spec: Any
+    activity_regularizer: Callable[[Any], Any] | None
 
     def __init__(
         self,
@@ -54,6 +61,10 @@ class Layer:
         dtype: Any = None,
         *,
         activity_regularizer: Callable[[Any], Any] | None = None,
+        batch_input_shape: Any = None,
+        input_shape: Any = None,
+        batch_size: int | None = None,
+        dynamic: bool = False,
         _scope: str | VariableScope | None = None,
         _reuse: Any = None,
         **unknown: Any,
@@ -62,8 +73,11 @@ class Layer:
             raise TypeError("Keyword argument not understood:", next(iter(unknown)))
         self.trainable = trainable
         self.built = False
-        self.input_spec: Any = None
+        self.input_spec = None
         self.activity_regularizer = activity_regularizer
+        self._dynamic = dynamic
+        if batch_input_shape is not None or input_shape is not None:
+            self._batch_input_shape = tuple(batch_input_shape or (batch_size, *input_shape))
         self._base_name = name or _snake_case(type(self).__name__)
         self._name = name or _unique_name(self._base_name)
         self._dtype = None if dtype is None else as_dtype(dtype).name
@@ -194,6 +208,7 @@ class Layer:
         synchronization: VariableSynchronization = VariableSynchronization.AUTO,
         aggregation: VariableAggregation = VariableAggregation.NONE,
         partitioner: Any = None,
+        **kwargs: Any,
     ) -> Any:
         """Return a variable of the layer's scope: a new one or, if the scope reuses variables, a
         shared one.
@@ -201,6 +216,8 @@ class Layer:
         If it's new, its regularizer's loss joins the layer's losses and the graph's regularization
         losses.
         """
+        if kwargs:
+            raise TypeError("Unknown keyword argument:", next(iter(kwargs)))
         if synchronization == VariableSynchronization.ON_READ:
             if trainable:
                 raise ValueError(

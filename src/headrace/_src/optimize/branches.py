@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from headrace._src.graph.control_roles import Flow
 from headrace._src.graph.dataflow import Node, Value
+from headrace._src.graph.definition import Effect
 from headrace._src.graph.structured import UNDEFINED, Unraisable
 from headrace._src.lowering.rules import Pass
 from headrace._src.ops.control.loops_and_branches import IF
@@ -21,6 +22,7 @@ from headrace._src.optimize.structured_parts import (
     PartDraft,
     holders,
     in_order,
+    members_of,
     stand_in,
 )
 
@@ -159,6 +161,42 @@ def _under(path: Path, predicate: Value, value: bool) -> Path | None:
     return (*path, (predicate, value))
 
 
+def _check_waits(operations: list[Op]) -> None:
+    """Raise Unraisable if an IF may block while an operation that could end that is neither before
+    nor after it: an IF is one kernel, and nothing else of its step runs while it blocks.
+    """
+    waiting = [op for op in operations if any(_may_wait(m) for m in members_of(op))]
+    branches = [op for op in waiting if isinstance(op, NodeDraft) and op.definition is IF]
+    if not branches or len(waiting) == 1:
+        return
+    before = {op: _ancestors(op, operations) for op in waiting}
+    for branch in branches:
+        for other in waiting:
+            if other is not branch and other not in before[branch] and branch not in before[other]:
+                raise Unraisable(f"'{branch.name}' may wait for '{other.name}', in a branch")
+
+
+def _may_wait(node: Node) -> bool:
+    return node.definition.effect is Effect.BLOCKS
+
+
+def _ancestors(op: Op, operations: list[Op]) -> set[Op]:
+    """Return the operations that run before one of them. `operations` are in order."""
+    maker = {v: each for each in operations for v in each.outputs}
+    holder = holders(operations)
+    found: set[Op] = set()
+    stack = [op]
+    while stack:
+        each = stack.pop()
+        needed = [maker[v] for v in each.inputs if v in maker]
+        needed += [holder[c] for c in each.controls if c in holder]
+        for one in needed:
+            if one not in found:
+                found.add(one)
+                stack.append(one)
+    return found
+
+
 class _Branches:
     """Makes IFs. A Switch is only another name of its data, under its predicate."""
 
@@ -195,7 +233,9 @@ class _Branches:
                 raise Unraisable(f"'{predicate.name}' may change between branches on it")
             for level in levels:
                 made.append(self._branch(level, predicate, prefix))
-        return in_order(made)
+        ordered = in_order(made)
+        _check_waits(ordered)
+        return ordered
 
     def _predicate(self, op: Op, prefix: Path) -> Value | None:
         """Return the predicate below `prefix` of an operation, or the one whose sides it joins."""

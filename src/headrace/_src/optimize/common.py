@@ -16,8 +16,8 @@ import numpy as np
 from headrace._src.core.tensor_shape import TensorShape
 from headrace._src.graph.dataflow import Dataflow, Node, Value, rewrite
 from headrace._src.graph.definition import Effect
+from headrace._src.graph.state_sources import carries_state, is_source
 from headrace._src.graph.structured import parts_of
-from headrace._src.optimize.states import carries_state, is_source
 
 __all__ = ["merge_common"]
 

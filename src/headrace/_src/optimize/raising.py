@@ -6,7 +6,8 @@ and NextIteration, with one predicate for all of these Switches, is a WHILE. The
 and Merges are branches (optimize.branches).
 
 `Unraisable` is raised for everything else (conditions that don't nest, dead tensors that are
-fetched, ops in a loop that may block): then the step runs on the primitives.
+fetched, ops in a loop that may block, a branch that may block beside others): then the step runs on
+the primitives.
 """
 
 from __future__ import annotations

@@ -23,9 +23,12 @@ __all__ = ["read_variables"]
 def read_variables(flow: Dataflow, ordered: bool = False) -> Dataflow:
     """Add a node for each read of a variable, before the node that takes the value, in the order of
     the program, which specialising keeps by controls. `ordered`: the read waits for everything that
-    the node waits for, because nothing else will keep the order.
+    the node waits for, because nothing else will keep the order. That is also done where nodes may
+    block: specialising orders a read after a write only if it comes after the same blocking ops.
     """
-    return _Reading(ordered).flow(flow) if _has_references(flow) else flow
+    if not _has_references(flow):
+        return flow
+    return _Reading(ordered or any(n.definition.may_wait for n in flow.nodes)).flow(flow)
 
 
 def _has_references(flow: Dataflow) -> bool:

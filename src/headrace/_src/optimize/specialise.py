@@ -32,6 +32,7 @@ from headrace._src.graph.dataflow import (
 )
 from headrace._src.graph.definition import Effect
 from headrace._src.graph.inference import inferred_shapes, partial_value
+from headrace._src.graph.state_sources import carries_state, is_source
 from headrace._src.graph.structured import (
     effect_of,
     is_loop,
@@ -42,7 +43,7 @@ from headrace._src.graph.structured import (
 from headrace._src.lowering.list_anchors import NUMBERS, makes, row_given, row_taken
 from headrace._src.ops.base.internal import ENSURE_SHAPE
 from headrace._src.optimize.evaluate import evaluate, is_known
-from headrace._src.optimize.states import Order, State, carries_state, is_source
+from headrace._src.optimize.states import Order, State
 
 __all__ = ["specialise"]
 

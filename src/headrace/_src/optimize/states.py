@@ -17,14 +17,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from headrace._src.core import dtypes
 from headrace._src.core.errors import InternalError
-from headrace._src.graph.dataflow import Dataflow, Feed, Node, Value, ValueType
+from headrace._src.graph.dataflow import Dataflow, Feed, Node, Value
 from headrace._src.graph.definition import Effect
+from headrace._src.graph.state_sources import carries_state, is_source
 from headrace._src.graph.structured import parts_of
 from headrace._src.graph.verify_flow import verify_reads
 
-__all__ = ["Order", "State", "carries_state", "is_source", "states_of", "verify_order"]
+__all__ = ["Order", "State", "states_of", "verify_order"]
 
 WORLD = "the world"
 ANYTHING = "anything"  # a fed handle may lead to any state
@@ -34,18 +34,6 @@ _TOUCHING = (Effect.READS, Effect.WRITES)
 _NONE: frozenset[State] = frozenset()
 _WORLD: frozenset[State] = frozenset({WORLD})
 _ANYTHING: frozenset[State] = frozenset({ANYTHING})
-
-
-def carries_state(value: Value | ValueType) -> bool:
-    """Whether a value (or one of this type) is a reference or a handle."""
-    return value.dtype._is_ref_dtype or value.dtype is dtypes.resource
-
-
-def is_source(node: Node) -> bool:
-    """Whether a node only looks up state: it makes references or handles, and changes nothing."""
-    if node.inputs or not node.types or node.definition.may_wait:
-        return False  # a Recv, for example, passes on what another device has looked up
-    return all(map(carries_state, node.types))
 
 
 def states_of(value: Value, known: dict[Value, frozenset[State]] | None = None) -> frozenset[State]:

@@ -29,6 +29,7 @@ __all__ = [
     "assembled",
     "holders",
     "in_order",
+    "members_of",
     "stand_in",
 ]
 

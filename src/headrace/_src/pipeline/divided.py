@@ -30,7 +30,7 @@ from headrace._src.ops.base.stages import in_stages, keeps_stages
 from headrace._src.ops.base.transfers import is_recv
 from headrace._src.partition.cut import cut_all
 from headrace._src.partition.shares import feeds_of
-from headrace._src.partition.transfers import on_device
+from headrace._src.partition.transfers import complete_devices
 from headrace._src.partition.verify import verify_partitions, verify_programs
 from headrace._src.pipeline.passes import Options, incarnations, run_stage, with_transfers
 from headrace._src.pipeline.schedule import schedule_flow
@@ -92,7 +92,7 @@ def _finished(
     if compiled:
         with announced("compiling a step"):
             changed = run_stage("compile", flow, options)
-    elif options.jit == "auto":
+    elif options.jit in ("auto", "second"):
         changed = run_stage("interpret", flow, options)
     if not keeps_stages(changed):
         message = f"the passes made a partition on {device} wait for itself"
@@ -100,7 +100,7 @@ def _finished(
             raise InternalError(None, None, message)
         logging.getLogger("headrace").warning("a step is not compiled: %s", message)
         changed = flow
-    changed = on_device(changed, device)
+    changed = complete_devices(changed, device)
     changed = replace(changed, nodes=in_stages(changed))
     if settings().verify:
         verify_dataflow(changed)

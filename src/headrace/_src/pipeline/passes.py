@@ -229,7 +229,7 @@ def finish(flow: Dataflow, options: Options, compiled: bool = False) -> Any:
     if compiled:
         with announced("compiling a step"):
             flow = run_stage("compile", flow, options)
-    elif options.jit == "auto":
+    elif options.jit in ("auto", "second"):
         flow = run_stage("interpret", flow, options)
     return run_stage("finish", flow, options)
 

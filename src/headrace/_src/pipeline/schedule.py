@@ -18,8 +18,8 @@ from headrace._src.core.collector import without_collector
 from headrace._src.graph.dataflow import Backedge, Dataflow, Node, Value
 from headrace._src.graph.partition import PartitionedProgram, Partitions
 from headrace._src.graph.program import Instruction, Program
+from headrace._src.graph.state_sources import is_source
 from headrace._src.graph.structured import parts_of
-from headrace._src.optimize.states import is_source
 from headrace._src.partition.join import join
 
 __all__ = ["schedule", "schedule_flow"]

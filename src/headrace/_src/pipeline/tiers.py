@@ -1,9 +1,11 @@
 """When to compile a step. In: an optimised step and the session's `jit`. Out: the number of a run,
 and for each of its loops a number of iterations.
 
-Compiling costs seconds, so by default ("auto") a step is compiled on its second run, or at once if
-its first run would take longer than the compiler. Until then the interpreter runs it. A loop of
-unknown length is compiled while it runs, once it has taken as long (pipeline.long_loops).
+Compiling costs a second or so, which a program of a few small steps never gets back. By default
+("auto") a step is compiled once its runs have taken the interpreter about as long as compiling, by
+an estimate that doesn't depend on the clock, and after 32 runs at the latest; at once if its first
+run would take longer than the compiler. A loop of unknown length is compiled while it runs, once it
+has taken as long (pipeline.long_loops). "second" compiles light steps on their second run.
 """
 
 from __future__ import annotations
@@ -18,11 +20,12 @@ from headrace._src.lowering.work import contraction_flops
 
 __all__ = ["compile_at", "flops", "patience"]
 
+_MOST_RUNS = 32  # then a step is compiled, however light it is
 _HEAVY = 2e8  # floating-point operations
 _PER_NUMBER = 20  # the cost of a random number: ten million take NumPy about a second
 
-# Seconds: the time to compile a loop, and the interpreter's time for a node, an element of its
-# outputs, a random number, a floating-point operation of a contraction.
+# Seconds: the time to compile a step or a loop, and the interpreter's time for a node, an element
+# of its outputs, a random number, a floating-point operation of a contraction.
 _COMPILING = 0.3
 _NODE, _ELEMENT, _NUMBER, _FLOP = 2e-6, 2e-9, 1e-7, 1e-10
 
@@ -32,7 +35,11 @@ def compile_at(flow: Dataflow, jit: str) -> int | None:
     if jit == "off":
         return None
     heavy = jit == "always" or flops(flow) >= _HEAVY
-    return 1 if heavy or sum(map(_looping, flow.nodes)) >= _COMPILING else 2
+    if heavy or sum(map(_looping, flow.nodes)) >= _COMPILING:
+        return 1
+    if jit == "second":
+        return 2
+    return min(max(2, math.ceil(_COMPILING / (_NODE + _seconds(flow)))), _MOST_RUNS)
 
 
 def patience(loop: Node) -> int:
@@ -64,7 +71,7 @@ def _iteration(loop: Node) -> float:
 
 
 def _seconds(part: Dataflow) -> float:
-    """Return the seconds of a part of a loop, or of a branch in it."""
+    """Return the seconds of a step, of a part of a loop, or of a branch."""
     return sum(_interpreting(node) for node in part.nodes if node.constant is None)
 
 

@@ -22,6 +22,7 @@ from typing import Any
 
 from headrace._src.core.config import settings
 from headrace._src.core.errors import InvalidArgumentError, UnimplementedError
+from headrace._src.core.export import export
 from headrace._src.devices import openmp
 from headrace._src.devices.device import devices_on_request, local_devices
 from headrace._src.graph.graph import Graph
@@ -37,7 +38,8 @@ def options(config: Any, remote: bool = False) -> Options:
     cluster, whose devices belong to other processes.
     """
     if config is None:
-        return Options((*local_devices(), *devices_on_request()))
+        devices = (*local_devices(), *devices_on_request())
+        return Options(devices, settings().soft_placement)
     if not hasattr(config, "allow_soft_placement"):
         raise TypeError(f"config must be a tf.ConfigProto, but got {type(config)}")
     if config.HasField("cluster_def") and not remote:
@@ -58,7 +60,7 @@ def options(config: Any, remote: bool = False) -> Options:
         openmp.request_threads(config.intra_op_parallelism_threads)
     counts = dict(config.device_count)
     devices = (*local_devices(counts), *devices_on_request(counts))
-    found = Options(devices, config.allow_soft_placement)
+    found = Options(devices, config.allow_soft_placement or settings().soft_placement)
     asked = config.graph_options.optimizer_options
     jit = found.jit if asked.global_jit_level == 0 else _jit(asked.global_jit_level)
     optimised = found.specialisations if asked.opt_level >= 0 else 0
@@ -100,13 +102,30 @@ class Asked:
         return self.cost_every > 0 and counted > 0 and counted % self.cost_every == 0
 
 
+_placement = {"logged": False}  # what programs set for all sessions
+
+
+@export("debugging.set_log_device_placement")
+def set_log_device_placement(enabled: bool) -> None:
+    """Let all sessions that are made from now on log where operations are placed, or not."""
+    _placement["logged"] = bool(enabled)
+
+
+@export("debugging.get_log_device_placement")
+def get_log_device_placement() -> bool:
+    """Return whether sessions log where operations are placed, if their ConfigProto says
+    nothing.
+    """
+    return _placement["logged"]
+
+
 def asked(config: Any) -> Asked:
     """Return the options of a ConfigProto (or None) that the session itself handles."""
     if config is None:
-        return Asked()
+        return Asked(_placement["logged"])
     graph = config.graph_options
     return Asked(
-        config.log_device_placement,
+        config.log_device_placement or _placement["logged"],
         config.operation_timeout_in_ms or None,
         graph.infer_shapes,
         graph.place_pruned_graph,

@@ -12,12 +12,7 @@ from operator import itemgetter
 from typing import Any
 
 from headrace._src.core.errors import InaccessibleTensorError
-from headrace._src.graph.composite import (
-    IndexedSlices,
-    IndexedSlicesValue,
-    SparseTensor,
-    SparseTensorValue,
-)
+from headrace._src.graph.composite import Composite
 from headrace._src.graph.graph import Graph
 from headrace._src.graph.operation import Operation, Tensor
 
@@ -46,21 +41,10 @@ def register_session_run_conversion_functions(
 
 
 register_session_run_conversion_functions(
-    SparseTensor,
-    lambda value: (value.components(), lambda results: SparseTensorValue(*results)),
-    # A sparse tensor with a constant shape may be fed without the shape.
-    lambda key, value: list(zip(key.components(), value, strict=False)),
-    SparseTensor.components,
-)
-register_session_run_conversion_functions(
-    IndexedSlices,
-    lambda value: (
-        value.components(),
-        lambda results: IndexedSlicesValue(*results, *[None] * (3 - len(results))),
-    ),
-    # A value may include a dense shape; slices of a tensor of unknown shape ignore it.
-    lambda key, value: list(zip(key.components(), value, strict=False)),
-    IndexedSlices.components,
+    Composite,
+    lambda value: (value.components(), value.value_of),
+    lambda key, value: key.feeds(value),
+    lambda key: key.components(),
 )
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
+from itertools import repeat
 from typing import Any
 
 from headrace._src.core import errors, nest, source
@@ -107,7 +108,7 @@ class BaseSession:
         self._placement = self._new_placement(whole)
         self._resources = self._new_resources()
         self._plans: dict[Any, _Plan] = {}
-        self._expected: dict[Signature, list[Any]] = {}
+        self._expected: dict[Signature, dict[Any, int | None]] = {}
         self._lock = Lock()
         self._growth = GrowthWatch()
         self._partial: dict[str, PartialRun | RemotePartialRun] = {}
@@ -265,7 +266,7 @@ class BaseSession:
         self._placement.pin(step)
         if self._asked.log_placement and not self._placement.whole:
             print(tracing.step_placement(step), file=sys.stderr)
-        expected = self._expected.get(_signature(wanted, feeds), ())
+        expected = self._expected.get(_signature(wanted, feeds))
         return Variants(step, options, self._resources, expected, watch)
 
     def _new_placement(self, whole: bool) -> Placement:
@@ -299,19 +300,26 @@ class BaseSession:
     # -- Resuming in another process (see session.resuming) ----------------------------------------
 
     def _seen_steps(self) -> list[Any]:
-        """Return the steps that have run: names of tensors, targets and feeds; shapes of feeds."""
+        """Return the steps that have run: names of tensors, targets and feeds; shapes of feeds, and
+        for each how often it ran, None if it is no longer going to be compiled.
+        """
         with self._lock:
             plans = {id(plan.variants): plan for plan in self._plans.values()}.values()
         seen = dict(self._expected)
         for plan in plans:
-            seen[_signature(plan.fetches, plan.feeds)] = sorted(plan.variants.seen(), key=str)
-        return [[*signature, shapes] for signature, shapes in seen.items()]
+            seen[_signature(plan.fetches, plan.feeds)] = plan.variants.seen()
+        found = []
+        for signature, runs in seen.items():
+            shapes = sorted(runs, key=str)
+            found.append([*signature, shapes, [runs[key] for key in shapes]])
+        return found
 
     def _expect_steps(self, steps: Iterable[Any]) -> None:
         """Treat steps that another process has run as if this session had run them."""
-        for tensors, targets, feeds, shapes in steps:
-            known = {tuple(map(tuple, shape)) for shape in shapes}
-            self._expected[tuple(tensors), tuple(targets), tuple(feeds)] = sorted(known, key=str)
+        for tensors, targets, feeds, shapes, *counts in steps:
+            keys = [tuple(map(tuple, shape)) for shape in shapes]
+            runs: Iterable[int | None] = counts[0] if counts else repeat(None)  # in older files
+            self._expected[tuple(tensors), tuple(targets), tuple(feeds)] = dict(zip(keys, runs))
 
     def _expand(self, feed_dict: dict[Any, Any]) -> dict[Tensor, Any]:
         """Resolve the keys of a feed_dict to tensors of this graph."""

@@ -2,16 +2,17 @@
 
 The first run with a new shape signature specialises the step, up to a limit per plan. Past the
 limit, and after a variable was found to have another shape than declared, the step runs as it is.
-Shape signatures from before a restart of the program are `_expected`: they count towards the limit,
-and their steps are compiled at once. Other steps are interpreted until they are compiled (see
-pipeline.tiers); until then their executable is in `_waiting`. Executables that no longer change are
-in `_settled`.
+Steps are interpreted until they are compiled (see pipeline.tiers); until then their executable is
+in `_waiting`. Executables that no longer change are in `_settled`. Shape signatures from before a
+restart of the program are `_expected`: they count towards the limit, and go on counting their runs,
+so that they are compiled when they would have been.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -26,11 +27,22 @@ from headrace._src.graph.program import Program
 from headrace._src.graph.structured import Unraisable
 from headrace._src.pipeline import Options, compile_at, finish, finish_as_is, optimise
 from headrace._src.runtime import Executable, PartitionedExecutable, ShapesChanged, guarded
+from headrace._src.runtime.shared_inputs import sharing_inputs
 from headrace._src.session.watching import StepWatch
 
 __all__ = ["Variants"]
 
 Shapes = tuple[Any, ...]
+
+
+@dataclass
+class _Waiting:
+    """A step that is interpreted until the run with the number `compile_at` compiles it."""
+
+    flow: Dataflow
+    executable: Executable
+    compile_at: int
+    runs: int
 
 
 class Variants:
@@ -41,7 +53,7 @@ class Variants:
         step: Dataflow,
         options: Options,
         resources: Resources,
-        expected: Iterable[Shapes] = (),
+        expected: Mapping[Shapes, int | None] | None = None,
         watch: StepWatch | None = None,
     ) -> None:
         self.watch = watch
@@ -55,12 +67,12 @@ class Variants:
             if _has_shape(feed.tensor) and not feed.tensor._shape.is_fully_defined()
         )
         self._settled: dict[Shapes, Executable] = {}
-        self._waiting: dict[Shapes, tuple[Dataflow, Executable]] = {}
+        self._waiting: dict[Shapes, _Waiting] = {}
         self._as_is: Any = None
         self._shared: Executable | None = None
         # Numbers are checked per operation, which requires running operations one by one.
         self._limit = 0 if options.check_numerics else options.specialisations
-        self._expected = set(expected)
+        self._expected = dict(expected or {})
         self._lock = Lock()
         self._compiling = threading.Lock()
 
@@ -81,10 +93,13 @@ class Variants:
         key = tuple([values[i].shape for i in self._varying])
         return self._settled.get(key) or self._settle(key, values)
 
-    def seen(self) -> set[Shapes]:
-        """Return the shapes that the step has run with."""
+    def seen(self) -> dict[Shapes, int | None]:
+        """Return the shapes that the step has run with, and for those that are still to be compiled
+        how often.
+        """
         with self._lock:
-            return self._expected | self._settled.keys() | self._waiting.keys()
+            waiting = {key: each.runs for key, each in self._waiting.items()}
+            return self._expected | dict.fromkeys(self._settled) | waiting
 
     def as_is(self) -> Executable:
         """Return the executable for values of any shape."""
@@ -123,15 +138,18 @@ class Variants:
                 return self._settled[key]
             waiting = self._waiting.get(key)
             if waiting is None:
-                known = self._expected | self._settled.keys() | self._waiting.keys()
+                known = self._expected.keys() | self._settled.keys() | self._waiting.keys()
                 if len(known | {key}) > self._limit:
                     limit = self._limit
                     return self._fallback(f"it is specialised for {limit} shapes of feeds at most")
                 return self._first(key, values)
+            waiting.runs += 1
+            if waiting.runs < waiting.compile_at:
+                return waiting.executable
         if not self._compiling.acquire(blocking=False):
-            return waiting[1]  # another thread is compiling: do not wait for it
+            return waiting.executable  # another thread is compiling: do not wait for it
         try:
-            executable = self._compiled(waiting[0])
+            executable = self._compiled(waiting.flow)
         finally:
             self._compiling.release()
         with self._lock:
@@ -150,16 +168,17 @@ class Variants:
             self._limit = 0  # control flow that only the primitives can express
             return self._fallback(f"its control flow has no structured form: {error}")
         when = compile_at(flow, self._options.jit)
-        if when is not None and key in self._expected:
-            when = 1
-        if when == 1:
+        before = self._expected.get(key, 0)  # runs before a restart of the program
+        runs = when if before is None else before + 1
+        if when is not None and runs is not None and runs >= when:
             self._settled[key] = executable = self._compiled(flow)
             return executable
         executable = self._executable(finish(flow, self._options))
         if when is None:
             self._settled[key] = executable
         else:
-            self._waiting[key] = flow, executable
+            assert runs is not None
+            self._waiting[key] = _Waiting(flow, executable, when, runs)
         return executable
 
     def _fallback(self, reason: str) -> Executable:
@@ -173,7 +192,10 @@ class Variants:
 
     def _executable(self, program: Any, guard: Any = None) -> Any:
         if isinstance(program, Program):
+            guard = guard or sharing_inputs([program])
             return Executable(program, self._resources, guard=guard)
+        joined = [] if program.joined is None else [program.joined]
+        guard = guard or sharing_inputs([*program.programs, *joined])
         return PartitionedExecutable(program, self._resources, guard)
 
 

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headrace._src.devices.device import Device, local_devices
+from headrace._src.graph.attributes import set_proto
 from headrace._src.graph.dataflow import Dataflow, Node, origin_of
 from headrace._src.graph.definition import HOST
 from headrace._src.graph.graph_def import node_def
 from headrace._src.graph.operation import Operation
 from headrace._src.graph.program import Instruction, Program
+from headrace._src.ops.base.transfers import is_recv, is_send
 from headrace._src.place.constraints import Placement
 from headrace._src.place.groups import is_generator
 
@@ -29,6 +31,8 @@ __all__ = [
     "step_placement",
 ]
 
+_TRANSFER_ATTRIBUTES = {"T", "tensor_type", "tensor_name", "send_device", "recv_device"}
+_TRANSFER_ATTRIBUTES |= {"send_device_incarnation"}
 _TENSORFLOWS_CPU = 1 << 28  # the memory limit that TensorFlow states for every CPU
 
 
@@ -87,10 +91,24 @@ def collect(metadata: proto.RunMetadata, recorded: Sequence[Any], graph: Graph) 
         del partition.node[:]
         for node in ran:
             op = graph._by_name.get(node.name)
-            if op is not None and op.type == node.op:
+            if "tensor_name" in node.attr:
+                partition.node.add().CopyFrom(node)
+            elif op is not None and op.type == node.op:
                 partition.node.add().CopyFrom(node_def(op))
                 partition.node[-1].device = node.device
         partition.versions.CopyFrom(graph.graph_def_versions)
+
+
+def _fill_transfer(made: Any, node: Any) -> None:
+    """Describe a Send or Recv in a NodeDef, with TensorFlow's attributes. A control edge sends no
+    tensor.
+    """
+    made.name, made.op, made.device = node.name, node.type, node.device
+    made.input.extend(v.name.removesuffix(":0") for v in node.inputs)
+    made.input.extend(f"^{c.name}" for c in node.controls)
+    for name in _TRANSFER_ATTRIBUTES & node.attrs.keys():
+        set_proto(made.attr[name], node.definition.schema.attributes[name].kind, node.attrs[name])
+    made.attr["client_terminated"].b = False
 
 
 def recorder(options: Any, metadata: Any, costs: bool) -> TraceRecorder | None:
@@ -141,11 +159,15 @@ class TraceRecorder:
             by_device: dict[str, Any] = {first: self._metadata.partition_graphs.add()}
             for instruction in instructions:
                 op = origin_of(instruction.op)
-                if op is not None and op.type == instruction.op.type:
+                travels = is_send(instruction.op) or is_recv(instruction.op)
+                if travels or (op is not None and op.type == instruction.op.type):
                     device = instruction.op.device
                     if device not in by_device:
                         by_device[device] = self._metadata.partition_graphs.add()
-                    by_device[device].node.add(name=op.name, op=op.type, device=device)
+                    if travels:
+                        _fill_transfer(by_device[device].node.add(), instruction.op)
+                    else:
+                        by_device[device].node.add(name=op.name, op=op.type, device=device)
         return self._metadata.SerializeToString()
 
     @property
@@ -158,13 +180,17 @@ class TraceRecorder:
         by_device: dict[str, Any] = {}
         for instruction in program.instructions:
             op = origin_of(instruction.op)
-            if isinstance(op, Operation) and op.type == instruction.op.type:
+            travels = is_send(instruction.op) or is_recv(instruction.op)
+            if travels or (isinstance(op, Operation) and op.type == instruction.op.type):
                 device = _device_of(instruction.op)
                 if device not in by_device:
                     by_device[device] = self._metadata.partition_graphs.add()
                 node = by_device[device].node.add()
-                node.CopyFrom(node_def(op))
-                node.device = device
+                if travels:
+                    _fill_transfer(node, instruction.op)
+                else:
+                    node.CopyFrom(node_def(op))
+                    node.device = device
         for target in by_device.values() or [self._metadata.partition_graphs.add()]:
             target.versions.CopyFrom(graph.graph_def_versions)
 

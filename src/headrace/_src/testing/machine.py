@@ -5,7 +5,9 @@ from __future__ import annotations
 import atexit
 import functools
 import os
+import re
 import shutil
+import sys
 import tempfile
 from typing import Any
 
@@ -18,7 +20,13 @@ __all__ = ["get_temp_dir", "is_gpu_available", "main"]
 
 @export("test.main")
 def main(argv: list[str] | None = None) -> Any:
-    """Run the tests of the program, and exit."""
+    """Run the tests of the program, and exit; with `--benchmarks=REGEX`, its benchmarks."""
+    given = sys.argv if argv is None else argv
+    patterns = [a.partition("=")[2] for a in given[1:] if re.match("--benchmarks?(_filter)?=", a)]
+    if patterns:
+        from headrace._src.testing.benchmark import run_benchmarks  # only for benchmarks
+
+        return run_benchmarks(patterns[-1])
     return absltest.main(argv=argv)
 
 
@@ -31,6 +39,15 @@ def get_temp_dir() -> str:
     made = tempfile.mkdtemp(dir=parent)
     atexit.register(shutil.rmtree, made, ignore_errors=True)
     return made
+
+
+@export("test.test_src_dir_path")
+def test_src_dir_path(relative_path: str) -> str:
+    """Return a path below the directory of the test's sources, which TEST_SRCDIR names."""
+    root = absltest.get_default_test_srcdir()
+    if not root:
+        raise KeyError("TEST_SRCDIR")
+    return os.path.join(root, "org_tensorflow", "tensorflow", relative_path)
 
 
 @export("test.is_gpu_available")

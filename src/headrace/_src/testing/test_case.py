@@ -6,6 +6,7 @@ with its parts (`cached_session`), and its threads.
 
 from __future__ import annotations
 
+import os
 import random
 import re
 import tempfile
@@ -20,6 +21,7 @@ from headrace._src.core import proto
 from headrace._src.core.device_names import DeviceSpec
 from headrace._src.core.errors import OpError
 from headrace._src.core.export import export
+from headrace._src.core.versions_and_text import GRAPH_DEF_VERSION, GRAPH_DEF_VERSION_MIN_CONSUMER
 from headrace._src.graph import default
 from headrace._src.ops.random.random_functions import DEFAULT_GRAPH_SEED
 from headrace._src.session.session import Session
@@ -180,11 +182,57 @@ class TestCase(ArrayAssertions, absltest.TestCase):
             self.fail(f"Can't compare protos of type {type(expected)} and {type(message)}.")
         self.assertMultiLineEqual(*shown, msg=msg)
 
+    def assertProtoEqualsVersion(
+        self,
+        expected: str,
+        actual: Any,
+        producer: int = GRAPH_DEF_VERSION,
+        min_consumer: int = GRAPH_DEF_VERSION_MIN_CONSUMER,
+        msg: str | None = None,
+    ) -> None:
+        """Check that a GraphDef equals one given as text, with these versions."""
+        versions = f"versions {{ producer: {producer} min_consumer: {min_consumer} }};"
+        self.assertProtoEquals(f"{versions}\n{expected}", actual, msg=msg)
+
+    @contextmanager
+    def captureWritesToStream(self, stream: Any) -> Iterator[Any]:
+        """Collect what is written to the file descriptor of `stream`: the result's `contents()`
+        returns the text so far.
+        """
+        target = stream.fileno()
+        stream.flush()
+        kept = os.dup(target)
+        with tempfile.TemporaryFile("w+b") as file:
+            os.dup2(file.fileno(), target)
+            try:
+                yield _Captured(stream, file)
+            finally:
+                stream.flush()
+                os.dup2(kept, target)
+                os.close(kept)
+
     def assertDeviceEqual(self, device1: Any, device2: Any, msg: str | None = None) -> None:
         """Check that two device names, or devices, are the same."""
         names = [str(DeviceSpec.from_string(str(d)).to_string()) for d in (device1, device2)]
         message = f"Devices {names[0]} and {names[1]} are not equal. {msg or ''}"
         self.assertEqual(*names, msg=message)
+
+
+class _Captured:
+    """The text that a stream has written to a file."""
+
+    def __init__(self, stream: Any, file: Any) -> None:
+        self._stream = stream
+        self._file = file
+        self._text = ""
+
+    def contents(self) -> str:
+        """Return the text so far."""
+        if not self._file.closed:
+            self._stream.flush()
+            self._file.seek(0)
+            self._text = self._file.read().decode()
+        return self._text
 
 
 def _message(error: Exception) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from enum import Enum
 from typing import Any
 
 from headrace._src.core.dtypes import DType, as_dtype
@@ -30,14 +31,13 @@ __all__ = ["AUTO_REUSE", "ReuseMode", "VariableStore", "default_variable_store"]
 _KEY = ("__variable_store",)
 
 
-class ReuseMode:
+class ReuseMode(Enum):
     """The type of AUTO_REUSE: reuse a variable if it exists, else make it."""
 
-    def __repr__(self) -> str:
-        return "tf.AUTO_REUSE"
+    AUTO_REUSE = 1
 
 
-AUTO_REUSE = ReuseMode()
+AUTO_REUSE = ReuseMode.AUTO_REUSE
 
 
 def default_variable_store(graph: Graph | None = None) -> VariableStore:

@@ -125,51 +125,68 @@ class Variable(Operators, metaclass=_Creating):
     _synchronization: VariableSynchronization
     _aggregation: VariableAggregation
 
-    if TYPE_CHECKING:
+    def __init__(
+        self,
+        initial_value: Any = None,
+        trainable: bool | None = None,
+        collections: Any = None,
+        validate_shape: bool = True,
+        caching_device: Any = None,
+        name: str | None = None,
+        variable_def: Any = None,
+        dtype: Any = None,
+        expected_shape: Any = None,
+        import_scope: str | None = None,
+        constraint: Callable[..., Any] | None = None,
+        use_resource: bool | None = None,
+        synchronization: VariableSynchronization = VariableSynchronization.AUTO,
+        aggregation: VariableAggregation = VariableAggregation.NONE,
+        shape: Any = None,
+    ) -> None:
+        raise NotImplementedError  # `Variable(...)` makes a variable of a subclass
 
-        def __init__(
-            self,
-            initial_value: Any = None,
-            trainable: bool | None = None,
-            collections: Any = None,
-            validate_shape: bool = True,
-            caching_device: Any = None,
-            name: str | None = None,
-            variable_def: Any = None,
-            dtype: Any = None,
-            expected_shape: Any = None,
-            import_scope: str | None = None,
-            constraint: Callable[..., Any] | None = None,
-            use_resource: bool | None = None,
-            synchronization: VariableSynchronization = VariableSynchronization.AUTO,
-            aggregation: VariableAggregation = VariableAggregation.NONE,
-            shape: Any = None,
-        ) -> None: ...
+    # Methods that both kinds define.
 
-        # Methods that both kinds define.
-        def assign(
-            self,
-            value: Any,
-            use_locking: Any = None,
-            name: str | None = None,
-            read_value: bool = True,
-        ) -> Tensor: ...
-        def assign_add(
-            self,
-            delta: Any,
-            use_locking: Any = None,
-            name: str | None = None,
-            read_value: bool = True,
-        ) -> Tensor: ...
-        def assign_sub(
-            self,
-            delta: Any,
-            use_locking: Any = None,
-            name: str | None = None,
-            read_value: bool = True,
-        ) -> Tensor: ...
-        def count_up_to(self, limit: int) -> Tensor: ...
-        def set_shape(self, shape: Any) -> None: ...
+    def assign(
+        self,
+        value: Any,
+        use_locking: Any = False,
+        name: str | None = None,
+        read_value: bool = True,
+    ) -> Tensor:
+        raise NotImplementedError
+
+    def assign_add(
+        self,
+        delta: Any,
+        use_locking: Any = False,
+        name: str | None = None,
+        read_value: bool = True,
+    ) -> Tensor:
+        raise NotImplementedError
+
+    def assign_sub(
+        self,
+        delta: Any,
+        use_locking: Any = False,
+        name: str | None = None,
+        read_value: bool = True,
+    ) -> Tensor:
+        raise NotImplementedError
+
+    def count_up_to(self, limit: int) -> Tensor:
+        raise NotImplementedError
+
+    def set_shape(self, shape: Any) -> None:
+        raise NotImplementedError
+
+    # Only a resource variable reads parts of itself.
+
+    def sparse_read(self, indices: Any, name: str | None = None) -> Tensor:
+        raise AttributeError(f"{type(self).__name__} has no sparse_read: use tf.gather")
+
+    def gather_nd(self, indices: Any, name: str | None = None) -> Tensor:
+        raise AttributeError(f"{type(self).__name__} has no gather_nd: use tf.gather_nd")
 
     def _take_settings(
         self,

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from headrace._src.core.device_names import DeviceSpec
+from headrace._src.core.locks import Lock
 from headrace._src.devices.device import Device, device_types, register_device
 from headrace._src.devices.variable_state import VariableState
 from headrace._src.graph.definition import register_table
@@ -22,6 +23,8 @@ from headrace._src.xla.table import kernels_of
 __all__ = ["XLA", "Xla", "is_installed", "register"]
 
 XLA = "XLA"
+
+_lock = Lock()
 
 
 def is_installed() -> bool:
@@ -70,10 +73,11 @@ def _is_jax(value: Any) -> bool:
 
 def register() -> None:
     """Make the type known, with one device per session if JAX is installed; once."""
-    if XLA not in device_types():
-        register_device(XLA, Xla, count=0, on_request=is_installed())
-        register_table(XLA, kernels_of)
-        register_backend("xla", _backend)
+    with _lock:  # several threads may make their first sessions
+        if XLA not in device_types():
+            register_table(XLA, kernels_of)
+            register_backend("xla", _backend)
+            register_device(XLA, Xla, count=0, on_request=is_installed())
 
 
 def _backend() -> Any:

@@ -53,12 +53,12 @@ if TYPE_CHECKING:
         variable as variable,
     )
     from headrace._src.train.saving.checkpoint_init import (
-        init_from_checkpoint as init_from_checkpoint,
+        contrib_init_from_checkpoint as init_from_checkpoint,
     )
     from headrace._src.train.saving.checkpoint_reader import (
-        list_variables as list_variables,
-        load_checkpoint as load_checkpoint,
-        load_variable as load_variable,
+        contrib_list_variables as list_variables,
+        contrib_load_checkpoint as load_checkpoint,
+        contrib_load_variable as load_variable,
     )
     from headrace._src.train.sessions.device_setter import (
         VariableDeviceChooser as VariableDeviceChooser,
@@ -149,11 +149,11 @@ _HOMES = {
     "get_variables_to_restore": "headrace._src.train.inspect.contrib_variables:get_variables_to_restore",
     "global_variable": "headrace._src.train.inspect.contrib_variables:global_variable",
     "has_arg_scope": "headrace._src.layers.arg_scope:has_arg_scope",
-    "init_from_checkpoint": "headrace._src.train.saving.checkpoint_init:init_from_checkpoint",
+    "init_from_checkpoint": "headrace._src.train.saving.checkpoint_init:contrib_init_from_checkpoint",
     "is_tensor": "headrace._src.ops.base.conversion_registry:is_tensor",
-    "list_variables": "headrace._src.train.saving.checkpoint_reader:list_variables",
-    "load_checkpoint": "headrace._src.train.saving.checkpoint_reader:load_checkpoint",
-    "load_variable": "headrace._src.train.saving.checkpoint_reader:load_variable",
+    "list_variables": "headrace._src.train.saving.checkpoint_reader:contrib_list_variables",
+    "load_checkpoint": "headrace._src.train.saving.checkpoint_reader:contrib_load_checkpoint",
+    "load_variable": "headrace._src.train.saving.checkpoint_reader:contrib_load_variable",
     "local_variable": "headrace._src.train.inspect.contrib_variables:local_variable",
     "model_variable": "headrace._src.train.inspect.contrib_variables:model_variable",
     "nest": "headrace.contrib.framework.nest",

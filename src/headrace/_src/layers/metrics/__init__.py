@@ -3,5 +3,3 @@
 `classes` and `rankings` (of the k best) are the families; `streaming` has the names of
 tf.contrib.metrics.
 """
-
-from headrace._src.layers.metrics import classes, confusions, curves, means, rankings, streaming

@@ -95,7 +95,8 @@ class GRUCell(_UnitsCell):
     def build(self, input_shape: Any) -> None:
         """Make `gates/kernel`, `gates/bias`, `candidate/kernel` and `candidate/bias`."""
         rows, units = known_depth(input_shape) + self._num_units, self._num_units
-        ones, zeros = Constant(1.0, dtype=self.dtype), Zeros(dtype=self.dtype)
+        dtype = self.dtype or "float32"  # not known if build is called directly
+        ones, zeros = Constant(1.0, dtype=dtype), Zeros(dtype=dtype)
         self._gate_kernel, self._gate_bias = self._dense("gates", rows, 2 * units, ones)
         self._candidate_kernel, self._candidate_bias = self._dense("candidate", rows, units, zeros)
         self.built = True

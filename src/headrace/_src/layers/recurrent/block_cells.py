@@ -65,9 +65,9 @@ class LSTMBlockCell(LayerRNNCell):
     def output_size(self) -> int:
         return self._num_units
 
-    def build(self, input_shape: Any) -> None:
+    def build(self, inputs_shape: Any) -> None:
         """Make `kernel`, `bias` and the weights of peepholes."""
-        depth = known_depth(input_shape)
+        depth = known_depth(inputs_shape)
         self._weights = _LstmWeights(self, depth, self._num_units, self._use_peephole)
         self.built = True
 
@@ -131,10 +131,10 @@ class GRUBlockCell(LayerRNNCell):
         kernel = self.add_variable(names[0], [rows, columns])
         return kernel, self.add_variable(names[1], [columns], initializer=Constant(bias))
 
-    def call(self, inputs: Any, state: Any) -> Any:
+    def call(self, inputs: Any, h_prev: Any) -> Any:
         """Return (new state, new state)."""
         (w_ru, b_ru), (w_c, b_c) = self._gate_weights, self._candidate_weights
-        step = b.gru_block_cell(inputs, state, w_ru, w_c, b_ru, b_c)
+        step = b.gru_block_cell(inputs, h_prev, w_ru, w_c, b_ru, b_c)
         return step.h, step.h
 
 

@@ -54,8 +54,16 @@ class CellWrapper(RNNCell):
         return super().get_config() | {"cell": config}
 
     @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Any:
-        """Return a wrapper made from the result of get_config, with a cell put into `cell`."""
+    def from_config(
+        cls, config: dict[str, Any], custom_objects: Mapping[str, type] | None = None
+    ) -> Any:
+        """Return a wrapper made from the result of get_config, with a cell put into `cell`; or of
+        the class that `custom_objects` has under the cell's class name.
+        """
+        described = config["cell"]
+        if isinstance(described, Mapping) and described["class_name"] in (custom_objects or {}):
+            cell = (custom_objects or {})[described["class_name"]].from_config(described["config"])
+            config = {**config, "cell": cell}
         if isinstance(config["cell"], Mapping):
             raise ValueError(
                 "RNNCellWrapper cannot reconstruct the wrapped cell. Please overwrite the cell in "

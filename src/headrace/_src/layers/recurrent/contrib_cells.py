@@ -34,7 +34,7 @@ class LayerNormBasicLSTMCell(RNNCell):
         num_units: int,
         forget_bias: float = 1.0,
         input_size: int | None = None,
-        activation: Any = "tanh",
+        activation: Any = b.tanh,
         layer_norm: bool = True,
         norm_gain: float = 1.0,
         norm_shift: float = 0.0,
@@ -125,10 +125,10 @@ class NASCell(LayerRNNCell):
     def output_size(self) -> int:
         return self._num_units if self._num_proj is None else self._num_proj
 
-    def build(self, input_shape: Any) -> None:
+    def build(self, inputs_shape: Any) -> None:
         """Make `recurrent_kernel`, `kernel`, and the variables of the bias and the projection."""
         columns = 8 * self._num_units
-        depth = known_depth(input_shape)
+        depth = known_depth(inputs_shape)
         self._recurrent = self.add_variable("recurrent_kernel", [self.output_size, columns])
         self._kernel = self.add_variable("kernel", [depth, columns])
         if self._use_bias:

@@ -79,7 +79,9 @@ class BasicLSTMCell(LayerRNNCell):
         """Make `kernel` and `bias`."""
         rows, columns = known_depth(input_shape) + self._num_units, 4 * self._num_units
         self._kernel = self.add_variable("kernel", shape=[rows, columns])
-        self._bias = self.add_variable("bias", shape=[columns], initializer=Zeros(dtype=self.dtype))
+        self._bias = self.add_variable(
+            "bias", shape=[columns], initializer=Zeros(dtype=self.dtype or "float32")
+        )
         self.built = True
 
     def call(self, inputs: Any, state: Any) -> Any:

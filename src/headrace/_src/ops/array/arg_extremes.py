@@ -73,13 +73,13 @@ def _position_op(op_type: str, find: Callable[..., Any], lower: Reduce) -> Any:
 
 @export("arg_max")
 @_position_op("ArgMax", np.argmax, lower=Reduce("argmax"))
-def arg_max(input, dimension, output_type=None, name=None):
+def arg_max(input, dimension, output_type=dtypes.int64, name=None):
     """Return the index of the largest element along a dimension, the first of several."""
 
 
 @export("arg_min")
 @_position_op("ArgMin", np.argmin, lower=Reduce("argmin"))
-def arg_min(input, dimension, output_type=None, name=None):
+def arg_min(input, dimension, output_type=dtypes.int64, name=None):
     """Return the index of the smallest element along a dimension, the first of several."""
 
 

@@ -21,6 +21,7 @@ from headrace._src.lowering.rules import Elementwise, Join, Move, Site, View, ro
 from headrace._src.ops.base import infer
 from headrace._src.ops.base.counted import counted
 from headrace._src.ops.base.define import composed, define
+from headrace._src.ops.base.dispatch import dispatched
 from headrace._src.ops.base.samples import r
 
 __all__ = ["matrix_diag", "matrix_diag_part", "matrix_set_diag"]
@@ -561,6 +562,7 @@ def matrix_diag(
 
 @composed
 @export("matrix_diag_part", "linalg.diag_part")
+@dispatched
 def matrix_diag_part(
     input: Any,
     name: str = "diag_part",

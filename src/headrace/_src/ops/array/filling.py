@@ -25,6 +25,7 @@ from headrace._src.lowering.rules import Elementwise, Site
 from headrace._src.ops.array.shape_ops import reshape, shape_internal
 from headrace._src.ops.base import infer, to_tensor
 from headrace._src.ops.base.define import b, composed, define
+from headrace._src.ops.base.dispatch import dispatched
 from headrace._src.ops.base.samples import r, unary
 from headrace._src.ops.base.simplify_rules import filled
 from headrace._src.ops.base.to_tensor import convert_to_tensor, name_scope
@@ -234,6 +235,7 @@ def _shape_tensor(shape: Any) -> Tensor:
 
 
 @composed
+@dispatched
 @export("zeros_like")
 def zeros_like(
     tensor: Any, dtype: Any = None, name: str | None = None, optimize: bool = True
@@ -250,6 +252,7 @@ def zeros_like(
 
 
 @composed
+@dispatched
 @export("ones_like")
 def ones_like(
     tensor: Any, dtype: Any = None, name: str | None = None, optimize: bool = True

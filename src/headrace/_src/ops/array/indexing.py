@@ -19,6 +19,7 @@ from headrace._src.ops.array.index_checks import check_indices, row_numbers
 from headrace._src.ops.base.builder import OpBuilder
 from headrace._src.ops.base.counted import counted
 from headrace._src.ops.base.define import b, composed, define
+from headrace._src.ops.base.dispatch import dispatched
 from headrace._src.ops.base.samples import r
 from headrace._src.ops.base.to_tensor import convert_to_tensor, name_scope
 
@@ -200,6 +201,7 @@ def gather_old(params, indices, validate_indices=None, name=None):
 
 
 @composed
+@dispatched
 @export("gather")
 def gather(
     params: Any,
@@ -217,13 +219,13 @@ def gather(
     if axis is None:
         axis = batch_dims
     static = constant_value(axis) if isinstance(axis, Tensor) else axis
-    read = getattr(params, "sparse_read", None)
-    if read is not None and static is not None and int(static) == 0 and not batch_dims:
-        return read(indices, name=name)
+    if hasattr(params, "handle") and static is not None and int(static) == 0 and not batch_dims:
+        return params.sparse_read(indices, name=name)  # a resource variable
     return gather_v2(params, indices, axis, batch_dims=batch_dims, name=name)
 
 
 @composed
+@dispatched
 @export("batch_gather")
 def batch_gather(params: Any, indices: Any, name: str | None = None) -> Tensor:
     """Gather along the last axis of `indices`, separately for each row of the axes before it."""
@@ -318,6 +320,7 @@ def gather_nd_op(params, indices, name=None):
 
 
 @composed
+@dispatched
 @export("gather_nd", "manip.gather_nd")
 def gather_nd(params: Any, indices: Any, name: str | None = None, batch_dims: int = 0) -> Tensor:
     """Take the slices of `params` at coordinates; the first `batch_dims` axes are shared."""
@@ -326,9 +329,8 @@ def gather_nd(params: Any, indices: Any, name: str | None = None, batch_dims: in
         raise ValueError("tf.gather_nd needs to know batch_dims when the graph is built")
     if int(static):
         return _batch_gather_nd(params, indices, int(static), name)
-    read = getattr(params, "gather_nd", None)
-    if read is not None:
-        return read(indices, name=name)
+    if hasattr(params, "handle"):  # a resource variable
+        return params.gather_nd(indices, name=name)
     return gather_nd_op(params, indices, name=name)
 
 

@@ -25,6 +25,7 @@ from headrace._src.ops.array.shape_ops import shape
 from headrace._src.ops.base.builder import OpBuilder
 from headrace._src.ops.base.counted import counted
 from headrace._src.ops.base.define import composed, define
+from headrace._src.ops.base.dispatch import dispatched
 from headrace._src.ops.base.samples import r
 from headrace._src.ops.base.simplify_movement_rules import joined, tiled
 from headrace._src.ops.base.simplify_movement_rules import split as split_simplify
@@ -37,7 +38,7 @@ __all__ = ["concat", "split", "tile"]
 # -- Concat ----------------------------------------------------------------------------------------
 
 
-def _concat_shape(shapes: list[TensorShape], axis: Any) -> Any:
+def concat_shape(shapes: list[TensorShape], axis: Any) -> Any:
     known = [s for s in shapes if s.sizes is not None]
     if not known:
         return None
@@ -63,7 +64,7 @@ def _concat_shape(shapes: list[TensorShape], axis: Any) -> Any:
 
 def _concat_v2_infer(c: Any, shapes: list[TensorShape], axis: TensorShape) -> Any:
     axis.with_rank(0)
-    return _concat_shape(shapes, c.value(len(shapes)))
+    return concat_shape(shapes, c.value(len(shapes)))
 
 
 def _joined_shape(vectors: list[Tensor], value: Any) -> TensorShape:
@@ -217,7 +218,7 @@ def concat_v2(values, axis, name=None):
 
 def _concat_old_infer(c: Any, axis: TensorShape, shapes: list[TensorShape]) -> Any:
     axis.with_rank(0)
-    return _concat_shape(shapes, c.value(0))
+    return concat_shape(shapes, c.value(0))
 
 
 @counted(
@@ -275,6 +276,7 @@ def concat_offset(concat_dim, shape, name=None):
 
 
 @composed
+@dispatched
 @export("concat")
 def concat(values: Any, axis: Any, name: str = "concat") -> Tensor:
     """Concatenate tensors along an axis."""

@@ -14,6 +14,7 @@ from headrace._src.lowering.rules import Join, Site, View, row_major, traced
 from headrace._src.ops.array.shape_ops import expand_dims
 from headrace._src.ops.base.builder import OpBuilder
 from headrace._src.ops.base.define import composed, define
+from headrace._src.ops.base.dispatch import dispatched
 from headrace._src.ops.base.samples import r
 from headrace._src.ops.base.simplify_movement_rules import stacked, unstacked
 from headrace._src.ops.base.to_tensor import convert_to_tensor, name_scope
@@ -161,6 +162,7 @@ def unpack(value, num, axis=None, name=None):
 
 
 @composed
+@dispatched
 @export("stack")
 def stack(values: Any, axis: int = 0, name: str = "stack") -> Tensor:
     """Stack tensors of the same shape along a new axis."""

@@ -21,6 +21,7 @@ from headrace._src.ops.base import infer, to_tensor
 from headrace._src.ops.base.builder import OpBuilder
 from headrace._src.ops.base.counted import counted
 from headrace._src.ops.base.define import b, composed, define
+from headrace._src.ops.base.dispatch import dispatched
 from headrace._src.ops.base.samples import r
 from headrace._src.ops.base.simplify_movement_rules import chosen
 from headrace._src.ops.base.to_tensor import convert_to_tensor, name_scope
@@ -190,6 +191,7 @@ def select_v2(condition, t, e, name=None):
 
 
 @composed
+@dispatched
 @export("where")
 def where(condition: Any, x: Any = None, y: Any = None, name: str | None = None) -> Tensor:
     """Return x where the condition is true and y elsewhere; without x and y, the coordinates of the
@@ -385,6 +387,7 @@ def one_hot_op(indices, depth, on_value, off_value, axis=None, name=None):
 
 
 @composed
+@dispatched
 @export("one_hot")
 def one_hot(
     indices: Any,

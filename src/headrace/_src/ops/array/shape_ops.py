@@ -25,6 +25,7 @@ from headrace._src.ops.base import infer, to_tensor
 from headrace._src.ops.base.builder import OpBuilder
 from headrace._src.ops.base.counted import counted
 from headrace._src.ops.base.define import b, composed, define
+from headrace._src.ops.base.dispatch import dispatched
 from headrace._src.ops.base.renamed_arguments import renamed_argument
 from headrace._src.ops.base.samples import r, unary
 from headrace._src.ops.base.simplify_movement_rules import broadcast, relabelled
@@ -165,6 +166,7 @@ def shape_internal(
 
 
 @composed
+@dispatched
 @export("rank")
 def rank(input: Any, name: str | None = None) -> Tensor:
     """Return the number of dimensions of a tensor; a constant if it is known already."""
@@ -178,6 +180,7 @@ def rank(input: Any, name: str | None = None) -> Tensor:
 
 
 @composed
+@dispatched
 @export("size")
 def size(
     input: Any,
@@ -365,6 +368,7 @@ def expand_dims_op(input, dim, name=None):
 
 
 @composed
+@dispatched
 @export("expand_dims")
 def expand_dims(
     input: Any,
@@ -432,6 +436,7 @@ def squeeze_op(input, squeeze_dims=None, name=None):
 
 
 @composed
+@dispatched
 @export("squeeze")
 def squeeze(
     input: Any,

@@ -35,6 +35,7 @@ from headrace._src.graph.graph import Graph
 from headrace._src.graph.operation import Operation, Tensor, made_at
 from headrace._src.graph.schema import MISSING, Argument, Attribute, Schema
 from headrace._src.ops.base.builder import OpBuilder
+from headrace._src.ops.base.dispatch import redirect
 from headrace._src.ops.base.to_tensor import convert_to_tensor, graph_of
 
 __all__ = ["apply", "b", "build", "builder_of", "composed", "define", "definition_of"]
@@ -85,6 +86,7 @@ def define(
     accepts_uninitialized: bool = False,
     waits: bool = False,
     calls_python: bool = False,
+    shares: bool = False,
     fresh: bool | None = None,
     precision: Precision | None = None,
     rows: RowPart | None = None,
@@ -118,6 +120,7 @@ def define(
             accepts_uninitialized=accepts_uninitialized,
             waits=waits,
             calls_python=calls_python,
+            shares=shares,
             fresh=fresh,
             precision=precision,
             rows=rows,
@@ -163,7 +166,12 @@ def builder_of(definition: Definition, function: Callable[..., Any]) -> Callable
             return apply(definition, values, name)
         except ShapeError as error:
             failed = error.with_traceback(None)  # the frames below are ours; the message suffices
-        raise failed
+        except (TypeError, ValueError) as error:
+            failed = error
+        result = redirect(function.__name__, args, kwargs)
+        if result is NotImplemented:
+            raise failed
+        return result
 
     build_op.definition = definition  # type: ignore[attr-defined]  # for the op reference
     return build_op
@@ -342,7 +350,7 @@ def _convert(
         except TypeError as error:
             if wanted is None:
                 raise
-            if hasattr(value, "dtype"):
+            if hasattr(value, "dtype") and value.dtype != wanted:
                 raise _type_mismatch(schema, argument, value, wanted) from error
             raise TypeError(
                 f"Expected {wanted.name} passed to parameter '{argument.name}' of op "

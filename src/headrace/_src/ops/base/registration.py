@@ -31,7 +31,8 @@ __all__ = ["load_plugins", "register_kernel", "register_op"]
 
 _GROUP = "headrace"
 _lock = RLock()
-_loaded = False
+_state: str | None = None  # of all entry points: "loading" or "loaded"
+_done: list[Any] = []  # entry points that are loaded
 
 export_value("headrace._src.devices.device", "register_device", "register_device")
 export_value("headrace._src.devices.device", "Device", "Device")
@@ -130,18 +131,27 @@ def _gradient(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def load_plugins() -> None:
-    """Load what installed packages register, once."""
-    global _loaded
-    if _loaded:
+    """Load what installed packages register, once. Another thread that calls it waits until all is
+    loaded. An error is the caller's, and the next call tries what has not been loaded again.
+    """
+    global _state
+    if _state == "loaded":
         return
     with _lock:
-        if _loaded:
+        if _state is not None:  # or a package that is being loaded makes a session
             return
-        _loaded = True
-        for point in _entry_points():
-            found = point.load()
-            if callable(found):
-                found()
+        _state = "loading"
+        try:
+            for point in _entry_points():
+                if point not in _done:
+                    found = point.load()
+                    if callable(found):
+                        found()
+                    _done.append(point)
+            _state = "loaded"
+        finally:
+            if _state != "loaded":
+                _state = None
 
 
 def _entry_points() -> Iterator[Any]:

@@ -80,6 +80,9 @@ class RandomSample:
             for i in np.ndindex(self.shape):
                 words[i] = b"w%d" % rng.integers(0, 9)
             return words
+        if dtype.is_quantized:
+            whole = rng.integers(int(np.ceil(low)), int(np.ceil(high)), self.shape)
+            return np.asarray(whole).astype(dtype.numpy[0]).view(dtype.numpy)
         if dtype.is_unsigned:
             low, high = max(low, 0), max(high, 2)
         if dtype.is_integer:
@@ -153,7 +156,7 @@ def _supported(allowed: tuple[DType, ...] | None) -> list[DType]:
         return list(_ANY)
     order = {t: i for i, t in enumerate(_ANY)}
     kept = [t for t in allowed if not t.is_quantized and t.name not in ("variant", "resource")]
-    return sorted(kept, key=lambda t: order.get(t, len(order)))
+    return sorted(kept or allowed, key=lambda t: order.get(t, len(order)))
 
 
 def calls(

@@ -42,6 +42,7 @@ __all__ = [
     "is_send",
     "is_transfer",
     "key_of",
+    "leaves_task",
 ]
 
 NOTHING = np.empty(0, np.float32)  # the tensor that a control edge sends
@@ -149,6 +150,14 @@ def for_flow(definition: Definition, steers: bool) -> Definition:
 def is_send(op: Any) -> bool:
     """Return whether an operation or node sends a tensor or a control edge."""
     return op.definition.op_type in (SEND.op_type, SEND_CONTROL.op_type)
+
+
+def leaves_task(op: Any) -> bool:
+    """Return whether an operation or node sends something to another task."""
+    if not is_send(op):
+        return False
+    sender, receiver = op._attrs["send_device"], op._attrs["recv_device"]
+    return sender.partition("/device:")[0] != receiver.partition("/device:")[0]
 
 
 def is_recv(op: Any) -> bool:

@@ -148,7 +148,10 @@ def _check_types(true_flat: list[Tensor], false_flat: list[Tensor]) -> None:
 @composed
 @export("contrib.framework.smart_cond")
 def smart_cond(
-    pred: Any, true_fn: Callable[[], Any], false_fn: Callable[[], Any], name: str | None = None
+    pred: Any,
+    true_fn: Callable[[], Any] | None = None,
+    false_fn: Callable[[], Any] | None = None,
+    name: str | None = None,
 ) -> Any:
     """As `cond`, but build only one branch if `pred` is known now."""
     if not callable(true_fn):

@@ -166,7 +166,9 @@ def Assert(
         # Copy the data to the host only if the condition is false.
         condition = convert_to_tensor(condition, name="Condition")
         check = partial(assert_op, condition, data, summarize, name="Assert")
-        return b.cond(condition, no_op, check, name="AssertGuard").op
+        guarded = b.cond(condition, no_op, check, name="AssertGuard")
+        # Where operations run as they are made, the branch that was taken is all there is.
+        return guarded if isinstance(guarded, Operation) else guarded.op
 
 
 def _check_numerics_kernel(tensor, *, message):

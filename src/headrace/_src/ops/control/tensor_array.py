@@ -324,9 +324,9 @@ class TensorArraySpec(TypeSpec):
     def value_type(self) -> type:
         return TensorArray
 
-    def is_compatible_with(self, spec_or_value: Any) -> bool:
+    def is_compatible_with(self, other: Any) -> bool:
         """Whether an array, or another spec, is compatible with this spec."""
-        other = spec_of(spec_or_value)
+        other = spec_of(other)
         return (
             isinstance(other, TensorArraySpec)
             and self._dtype.is_compatible_with(other._dtype)

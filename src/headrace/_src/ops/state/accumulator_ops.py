@@ -78,6 +78,10 @@ def _count_kernel(accumulator):
     return np.int32(accumulator.count)
 
 
+def _dropped_kernel(accumulator):
+    return np.int64(accumulator.dropped)
+
+
 _OPTIONS = {"gradient": NOT_DIFFERENTIABLE, "effect": Effect.BLOCKS}
 _SAMPLES = [Sample(dtype="float32", shape=[2])]
 
@@ -171,6 +175,19 @@ def accumulator_num_accumulated(handle, name=None):
     """Return the number of gradients accumulated since the last take."""
 
 
+@_define_both(
+    "AccumulatorNumDropped",
+    "ResourceAccumulatorNumDropped",
+    "handle: Ref(string) -> num_dropped: int64",
+    "",
+    infer=infer.scalar,
+    kernel=on(Accumulator, _dropped_kernel),
+    **_OPTIONS,
+)
+def accumulator_num_dropped(handle, name=None):
+    """Return the number of gradients that came too late, so far. TensorFlow has no such op."""
+
+
 @define(
     "SparseConditionalAccumulator",
     "-> handle: Ref(string)",
@@ -261,6 +278,13 @@ class ConditionalAccumulatorBase:
         """Return the number of gradients accumulated since the last take."""
         build = getattr(b, f"{self._prefix}accumulator_num_accumulated")
         return build(self._accumulator_ref, name=name or f"{self._name}_NumAccumulated")
+
+    def num_dropped(self, name: str | None = None) -> Tensor:
+        """Return the number of gradients that were dropped so far, because they came too late.
+        TensorFlow doesn't count them.
+        """
+        build = getattr(b, f"{self._prefix}accumulator_num_dropped")
+        return build(self._accumulator_ref, name=name or f"{self._name}_NumDropped")
 
     def set_global_step(self, new_global_step: Any, name: str | None = None) -> Operation:
         """Set the current step; gradients of earlier steps are dropped."""

@@ -25,6 +25,7 @@ from headrace._src.devices.queues import (
 )
 from headrace._src.devices.resources import ResourceHandle
 from headrace._src.devices.resumable import Resumable
+from headrace._src.devices.step_context import takings
 from headrace._src.graph.definition import Effect, Sample
 from headrace._src.ops.base import infer
 from headrace._src.ops.random.philox import PhiloxState, words
@@ -317,17 +318,17 @@ def _check_lengths(components: Any) -> None:
             )
 
 
-def _dequeue_kernel(queue, *, component_types, timeout_ms):
+def _dequeue_kernel(queue, *, ctx, component_types, timeout_ms):
     if queue.types != component_types or timeout_ms != -1:
         _check_types(queue, component_types, "resource->{}")
         _check_timeout(timeout_ms)
-    return queue.dequeue()
+    return queue.dequeue(takings(ctx.resources))
 
 
 def _dequeuing(some: bool) -> Callable[..., Any]:
     name = "DequeueUpToOp" if some else "DequeueManyOp"
 
-    def kernel(queue, n, *, component_types, timeout_ms):
+    def kernel(queue, n, *, ctx, component_types, timeout_ms):
         _check_types(queue, component_types, "resource, int32->{}")
         _check_timeout(timeout_ms)
         if np.size(n) != 1:
@@ -337,7 +338,7 @@ def _dequeuing(some: bool) -> Callable[..., Any]:
         count = int(np.reshape(n, ()))
         if count < 0:
             raise InvalidArgumentError(None, None, f"{name} requested {count} < 0 elements")
-        return queue.dequeue_many(count, some)
+        return queue.dequeue_many(count, some, takings(ctx.resources))
 
     return on(Queue, kernel)
 

@@ -222,7 +222,7 @@ def update_dense(state: VariableState, function: Any, value: Any, message: str) 
     """Replace a variable's value by function(old, value); ValueError if their shapes differ."""
     with state.lock:
         held = state.look().shape
-        if held != np.shape(value):
+        if held != getattr(value, "shape", None) and held != np.shape(value):
             raise ValueError(message.format(show_shape(held), show_shape(np.shape(value))))
         state.update(function, value)
 

@@ -40,6 +40,8 @@ class QueueRunner:
     runner, instead of all others.
     """
 
+    _joined = True  # whether a coordinator's `join` waits for the threads
+
     def __init__(
         self,
         queue: QueueBase | None = None,
@@ -142,7 +144,7 @@ class QueueRunner:
             for work, op, name in works
         ]
         for thread in threads:
-            if coord is not None:
+            if coord is not None and self._joined:
                 coord.register_thread(thread)
             if start:
                 thread.start()
@@ -165,6 +167,8 @@ class QueueRunner:
                         _quietly(sess, self._close_op)
                     return
         except Exception as error:
+            if isinstance(error, errors.CancelledError) and coord and coord.should_stop():
+                return  # the session was closed at the end of the training
             self._blame(sess, error)
             if coord is None:
                 _log.error("Exception in QueueRunner: %s", error)

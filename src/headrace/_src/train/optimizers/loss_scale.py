@@ -82,7 +82,7 @@ class DynamicLossScale(LossScale):
 
     def __init__(
         self,
-        initial_loss_scale: float = 2.0**15,
+        initial_loss_scale: float = 2**15,
         increment_period: int = 2000,
         multiplier: float = 2.0,
     ) -> None:

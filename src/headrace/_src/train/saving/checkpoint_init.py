@@ -26,7 +26,7 @@ Parts = list[Any]  # a variable, or the parts of a partitioned one
 _HOMES = (GraphKeys.GLOBAL_VARIABLES, GraphKeys.LOCAL_VARIABLES, GraphKeys.MODEL_VARIABLES)
 
 
-@export("train.init_from_checkpoint", "contrib.framework.init_from_checkpoint")
+@export("train.init_from_checkpoint")
 def init_from_checkpoint(
     ckpt_dir_or_file: str | os.PathLike[str], assignment_map: Mapping[str, Any]
 ) -> None:
@@ -44,6 +44,14 @@ def init_from_checkpoint(
             _check_shape(name, parts, shapes[name])
             for part in parts:
                 _restore_initially(part, prefix, name)
+
+
+@export("contrib.framework.init_from_checkpoint")
+def contrib_init_from_checkpoint(
+    checkpoint_dir: str | os.PathLike[str], assignment_map: Mapping[str, Any]
+) -> None:
+    """Replace the initializers of variables; train.init_from_checkpoint explains the arguments."""
+    init_from_checkpoint(checkpoint_dir, assignment_map)
 
 
 def _assignments(

@@ -53,7 +53,7 @@ class CheckpointReader:
         return "".join(lines).encode()
 
 
-@export("train.load_checkpoint", "contrib.framework.load_checkpoint")
+@export("train.load_checkpoint")
 def load_checkpoint(ckpt_dir_or_file: str | os.PathLike[str]) -> CheckpointReader:
     """Open a checkpoint, or the latest one of a directory."""
     return CheckpointReader(checkpoint_in(ckpt_dir_or_file))
@@ -72,13 +72,34 @@ def checkpoint_in(ckpt_dir_or_file: str | os.PathLike[str]) -> str:
     return found
 
 
-@export("train.list_variables", "contrib.framework.list_variables")
+@export("train.list_variables")
 def list_variables(ckpt_dir_or_file: str | os.PathLike[str]) -> list[tuple[str, list[int]]]:
     """Return the names and shapes of a checkpoint's tensors, sorted by name."""
     return sorted(load_checkpoint(ckpt_dir_or_file).get_variable_to_shape_map().items())
 
 
-@export("train.load_variable", "contrib.framework.load_variable")
+@export("train.load_variable")
 def load_variable(ckpt_dir_or_file: str | os.PathLike[str], name: str) -> np.ndarray:
     """Return the value of one tensor of a checkpoint; `name` may end with ":0"."""
     return load_checkpoint(ckpt_dir_or_file).get_tensor(name.removesuffix(":0"))
+
+
+# -- The same functions with the argument names of tf.contrib.framework ----------------------------
+
+
+@export("contrib.framework.load_checkpoint")
+def contrib_load_checkpoint(filepattern: str | os.PathLike[str]) -> CheckpointReader:
+    """Open a checkpoint, or the latest one of a directory."""
+    return load_checkpoint(filepattern)
+
+
+@export("contrib.framework.list_variables")
+def contrib_list_variables(checkpoint_dir: str | os.PathLike[str]) -> list[tuple[str, list[int]]]:
+    """Return the names and shapes of a checkpoint's tensors, sorted by name."""
+    return list_variables(checkpoint_dir)
+
+
+@export("contrib.framework.load_variable")
+def contrib_load_variable(checkpoint_dir: str | os.PathLike[str], name: str) -> np.ndarray:
+    """Return the value of one tensor of a checkpoint; `name` may end with ":0"."""
+    return load_variable(checkpoint_dir, name)

@@ -11,7 +11,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from headrace._src.core import proto
-from headrace._src.core.dtypes import int32
+from headrace._src.core.dtypes import int32, string
 from headrace._src.core.export import export
 from headrace._src.core.tensor_proto import to_proto
 from headrace._src.core.tensor_shape import TensorShape
@@ -51,6 +51,19 @@ def extract_sub_graph(graph_def: proto.GraphDef, dest_nodes: Sequence[str]) -> p
                 needed.add(source)
                 waiting.append(source)
     return _with_nodes(graph_def, (node for node in graph_def.node if node.name in needed))
+
+
+@export("graph_util.must_run_on_cpu")
+def must_run_on_cpu(node: Any, pin_variables_on_cpu: bool = False) -> bool:
+    """Return whether TensorFlow must place an operation, or its NodeDef, on a CPU: a constant of
+    strings or int32, dynamic stitching of int32, or a variable to pin.
+    """
+    node = getattr(node, "node_def", node)
+    if pin_variables_on_cpu and node.op in ("Variable", "VariableV2"):
+        return True
+    if node.op == "Const":
+        return node.attr["dtype"].type in (string.enum, int32.enum)
+    return node.op == "DynamicStitch" and node.attr["T"].type == int32.enum
 
 
 @export("graph_util.remove_training_nodes")

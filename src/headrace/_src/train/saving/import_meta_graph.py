@@ -16,6 +16,7 @@ from headrace._src.graph.graph_io import read_message
 from headrace._src.graph.import_graph import all_or_nothing
 from headrace._src.graph.meta_graph import UNBOUND, restore_collections, unbound_inputs
 from headrace._src.ops.base.import_graph_def import as_message, import_under
+from headrace._src.train.inputs import queue_runners  # noqa: F401  they are made from collections
 from headrace._src.train.saving.saver import Saver, imported_saver
 
 __all__ = ["import_meta_graph"]

@@ -8,7 +8,7 @@ variables and slots made in between are restored too.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +24,7 @@ from headrace._src.train.saving.checkpoint_reader import CheckpointReader
 from headrace._src.train.saving.checkpoint_state import has_checkpoint, write_state
 from headrace._src.train.saving.object_graph import (
     Holder,
+    PythonState,
     is_stored,
     is_trackable,
     matched,
@@ -49,15 +50,15 @@ def session_for(session: Any) -> Any:
     return found
 
 
-class _Description(SaveableObject):
-    """The message that describes the objects, saved as a string beside the variables."""
+class _Text(SaveableObject):
+    """A string that is fed and saved beside the variables: the message that describes the objects,
+    or the state of a Python object.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, key: str, name: str) -> None:
         with get_default_graph().device("/device:CPU:0"):
-            self.fed = placeholder(dtypes.string, shape=[], name="object_graph")
-        super().__init__(
-            self.fed, [SaveSpec(self.fed, "", OBJECT_GRAPH, dtypes.string)], OBJECT_GRAPH
-        )
+            self.fed = placeholder(dtypes.string, shape=[], name=name)
+        super().__init__(self.fed, [SaveSpec(self.fed, "", key, dtypes.string)], key)
 
     def restore(self, restored_tensors: Any, restored_shapes: Any) -> Operation:
         return no_op()
@@ -75,7 +76,7 @@ class Checkpoint(Holder):
     def __init__(self, **kwargs: Any) -> None:
         self._save_counter: Any = None
         self._count: Any = None
-        self._savers: dict[Any, tuple[Saver, _Description]] = {}
+        self._savers: dict[Any, tuple[Saver, dict[str, _Text]]] = {}
         for name, value in sorted(kwargs.items()):
             if not is_trackable(value):
                 raise ValueError(
@@ -107,22 +108,23 @@ class Checkpoint(Holder):
         session = session_for(session)
         with session.graph.as_default():
             reached = reach(self)
-            saver, description = self._saver(session.graph, reached.variables)
-        text = reached.message.SerializeToString(deterministic=True)
+            saver, texts = self._saver(session.graph, reached.variables)
+        states = python_states(reached.variables)
+        values: dict[str, Any] = {key: state.serialize() for key, state in states.items()}
+        values[OBJECT_GRAPH] = reached.message.SerializeToString(deterministic=True)
         prefix = os.fspath(file_prefix)
         definition = saver.saver_def
-        session.run(
-            definition.save_tensor_name,
-            {definition.filename_tensor_name: prefix, description.fed: text},
-        )
+        feeds = {text.fed: values[key] for key, text in texts.items()}
+        session.run(definition.save_tensor_name, {definition.filename_tensor_name: prefix, **feeds})
         return prefix
 
-    def _saver(self, graph: Any, variables: dict[str, Any]) -> tuple[Saver, _Description]:
+    def _saver(self, graph: Any, variables: dict[str, Any]) -> tuple[Saver, dict[str, _Text]]:
         key = graph, *variables, *map(id, variables.values())
         if key not in self._savers:
-            description = _Description()
-            saveables = {**variables, OBJECT_GRAPH: description}
-            self._savers = {key: (Saver(saveables, name="save_objects"), description)}
+            texts = {OBJECT_GRAPH: _Text(OBJECT_GRAPH, "object_graph")}
+            texts |= {name: _Text(name, "py_state") for name in python_states(variables)}
+            saver = Saver({**variables, **texts}, name="save_objects")
+            self._savers = {key: (saver, texts)}
         return self._savers[key]
 
     def save(self, file_prefix: str | os.PathLike[str], session: Any = None) -> str:
@@ -161,7 +163,14 @@ class Checkpoint(Holder):
         prefix = os.fspath(save_path)
         if not has_checkpoint(prefix):
             raise no_files(prefix)
-        return CheckpointLoadStatus(self, prefix, counter)
+        status = CheckpointLoadStatus(self, prefix, counter)
+        status.restore_python_states()
+        return status
+
+
+def python_states(stored: Mapping[str, Any]) -> dict[str, PythonState]:
+    """Return the Python states among stored objects, by their keys."""
+    return {key: value for key, value in stored.items() if isinstance(value, PythonState)}
 
 
 class _RestorePlan(NamedTuple):
@@ -295,11 +304,17 @@ class CheckpointLoadStatus:
         """Return this status: mismatches are never warned about."""
         return self
 
+    def restore_python_states(self) -> None:
+        """Let Python states take their values."""
+        for key, state in python_states(self._plan().variables).items():
+            state.deserialize(np.asarray(self._reader.get_tensor(key)).item())
+
     def run_restore_ops(self, session: Any = None) -> None:
         """Restore the variables that are in the checkpoint."""
         session = session_for(session)
         with session.graph.as_default():
-            variables = self._plan().variables
+            found = self._plan().variables
+            variables = {k: v for k, v in found.items() if not isinstance(v, PythonState)}
             if all(v is not self._counter for v in variables.values()):
                 session.run(self._counter.initializer)  # for a checkpoint that wasn't counted
             key = session.graph, *variables, *map(id, variables.values())

@@ -8,21 +8,33 @@ by its own name: so a program may rename it, or create it later.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from headrace._src.core import proto
+from headrace._src.core.export import export
 from headrace._src.graph.default import get_default_graph
 from headrace._src.layers.layer import Layer
 from headrace._src.ops.state.table_classes import ChangeableTable, LookupInterface
 from headrace._src.train.optimizers.optimizer import Optimizer
 from headrace._src.variables.variable import Variable
 
-__all__ = ["Holder", "Reached", "is_stored", "is_trackable", "matched", "reach", "stored_name"]
+__all__ = [
+    "Holder",
+    "PythonState",
+    "Reached",
+    "is_stored",
+    "is_trackable",
+    "matched",
+    "reach",
+    "stored_name",
+]
 
 # The attribute of a checkpoint under which the value of an object is stored.
 _VALUE = "VARIABLE_VALUE"
 _TABLE = "table"
+_STATE = "py_state"
 
 
 class Holder:
@@ -32,18 +44,37 @@ class Holder:
         return {name: v for name, v in vars(self).items() if name[0] != "_" and holds(v)}
 
 
+@export("train.experimental.PythonState")
+class PythonState(ABC):
+    """State of a Python object that a tf.train.Checkpoint stores as a string. Saving calls
+    `serialize`; `Checkpoint.restore` calls `deserialize` at once.
+    """
+
+    @abstractmethod
+    def serialize(self) -> str | bytes:
+        """Return the state as a string."""
+
+    @abstractmethod
+    def deserialize(self, string_value: bytes) -> None:
+        """Take the state that `serialize` returned."""
+
+
 def is_trackable(value: Any) -> bool:
     """Return whether an object can be part of a checkpoint."""
-    return isinstance(value, Holder | Variable | Optimizer | Layer | LookupInterface)
+    return isinstance(value, Holder | Variable | Optimizer | Layer | LookupInterface | PythonState)
 
 
 def is_stored(value: Any) -> bool:
-    """Return whether a checkpoint stores a value for an object: a variable or a mutable table."""
-    return isinstance(value, Variable | ChangeableTable)
+    """Return whether a checkpoint stores a value for an object: a variable, a mutable table or a
+    Python state.
+    """
+    return isinstance(value, Variable | ChangeableTable | PythonState)
 
 
 def stored_name(value: Any) -> str:
     """Return the name under which name-based savers store an object."""
+    if isinstance(value, PythonState):
+        return ""  # they have none
     return value.op.name if isinstance(value, Variable) else value.name
 
 
@@ -127,7 +158,8 @@ def reach(root: Any) -> Reached:
 
 
 def _describe(node: Any, stored: Any, path: str, variables: dict[str, Any]) -> None:
-    attribute = _VALUE if isinstance(stored, Variable) else _TABLE
+    kinds = {Variable: _VALUE, PythonState: _STATE}
+    attribute = next((name for kind, name in kinds.items() if isinstance(stored, kind)), _TABLE)
     key = f"{path}/.ATTRIBUTES/{attribute}"
     node.attributes.add(name=attribute, full_name=stored_name(stored), checkpoint_key=key)
     variables[key] = stored

@@ -24,7 +24,7 @@ from headrace._src.session.session import Session
 from headrace._src.train.saving.checkpoint_state import get_checkpoint_state
 from headrace._src.train.saving.saver import Saver
 
-__all__ = ["SessionManager"]
+__all__ = ["SessionManager", "reason_not_ready"]
 
 _SHORTEST_PAUSE = 0.1  # seconds between two checks for a ready model; long waits have longer ones
 _FIRST_NOTICE, _NEXT_NOTICE = 2.0, 30.0  # seconds until a task says whom it waits for
@@ -244,7 +244,9 @@ class SessionManager:
         """Run `local_init_op` if the model is ready for it; otherwise report what is missing."""
         if self._local_init_op is None:
             return None
-        missing = _missing(self._ready_for_local_init_op, session, "Model not ready for local init")
+        missing = reason_not_ready(
+            self._ready_for_local_init_op, session, "Model not ready for local init"
+        )
         if missing is None:
             log.info("Running local_init_op.")
             session.run(self._local_init_op, options=self._local_init_run_options)
@@ -252,10 +254,10 @@ class SessionManager:
         return missing
 
     def _lacking(self, session: Session) -> str | None:
-        return _missing(self._ready_op, session, "Model not ready")
+        return reason_not_ready(self._ready_op, session, "Model not ready")
 
 
-def _missing(ready_op: Any, session: Session, complaint: str) -> str | None:
+def reason_not_ready(ready_op: Any, session: Session, complaint: str) -> str | None:
     """Return the reason why a model isn't ready, None if it is ready.
 
     A ready_op returns names, or fails (older ones, made by `assert_variables_initialized`).
