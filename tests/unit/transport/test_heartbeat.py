@@ -65,9 +65,9 @@ def kind(request):
 def native(kind):
     if kind == "sidecar":
         return None
-    from headrace._src.compile.native.heartbeat import responder
+    from headrace._src.compile.native.heartbeat import native_responder
 
-    address = responder()
+    address = native_responder()
     assert address is not None
     return address
 
@@ -162,8 +162,8 @@ from headrace._src.transport.heartbeat import Responder
 fd, gate, kind = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 native = None
 if kind == "native":
-    from headrace._src.compile.native.heartbeat import responder
-    native = responder()
+    from headrace._src.compile.native.heartbeat import native_responder
+    native = native_responder()
 sock = socket.socket(fileno=fd)
 responder = Responder(native)
 responder.add(sock)

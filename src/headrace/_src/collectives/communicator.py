@@ -24,13 +24,14 @@ from typing import Any
 import numpy as np
 
 from headrace._src.collectives import messages as say
-from headrace._src.collectives.coordinator import CoordinatorService, beats_responder
+from headrace._src.collectives.coordinator import CoordinatorService
 from headrace._src.collectives.desk import DESK_BYTES, Desk
 from headrace._src.collectives.epoch import Epoch
 from headrace._src.collectives.membership import Begin, Broken, Member, OthersWait, Refused
 from headrace._src.collectives.operations import AllReduce, Exchange
 from headrace._src.collectives.starting_thread import StartingThread
 from headrace._src.collectives.streams import RingStream, StreamPair, Streams
+from headrace._src.compile.native.heartbeat import responder
 from headrace._src.core import errors
 from headrace._src.devices.buffers import address as address_of
 from headrace._src.devices.collectives import RankLostError
@@ -318,7 +319,7 @@ class Communicator:
         self._coordinator = self.loop.add(found, self._told, self._coordinator_lost)
         self.loop.start()
         beats = self._reach(address, Service.HEARTBEATS, _CONNECT)
-        self._beats = Heartbeat(beats, beats_responder(), self.loop, self._coordinator_silent)
+        self._beats = Heartbeat(beats, responder(), self.loop, self._coordinator_silent)
         member = Member(self.id, listener.address, host_name(), memory_name(self.id))
         self._tell(say.JoinRanks(member, rank))
 

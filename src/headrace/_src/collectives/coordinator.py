@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 from headrace._src.collectives.membership import RankCoordinator, Refused, Tell
@@ -19,20 +19,14 @@ from headrace._src.core import errors
 from headrace._src.transport.connect import Connection, listen
 from headrace._src.transport.frame import Frame
 from headrace._src.transport.handshake import Hello, Service
-from headrace._src.transport.heartbeat import Heartbeat, Responder
+from headrace._src.transport.heartbeat import Heartbeat
 from headrace._src.transport.keys import configured_key
 from headrace._src.transport.link import Link
 from headrace._src.transport.loop import Loop
 
-__all__ = ["CoordinatorService", "beats_responder"]
+__all__ = ["CoordinatorService"]
 
 _log = logging.getLogger("headrace")
-
-
-@cache
-def beats_responder() -> Responder:
-    """The thread that answers heartbeats of this process."""
-    return Responder(responder())
 
 
 class CoordinatorService:
@@ -62,7 +56,7 @@ class CoordinatorService:
     def _connected(self, connection: Connection) -> None:
         id = connection.peer.incarnation
         if connection.service is Service.HEARTBEATS:
-            self._beats[id] = Heartbeat(connection, beats_responder(), self._loop, self._silent)
+            self._beats[id] = Heartbeat(connection, responder(), self._loop, self._silent)
             return
         link = self._loop.add(connection, self._frame, self._closed)
         link.context = id

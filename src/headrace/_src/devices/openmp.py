@@ -15,9 +15,9 @@ import contextlib
 import ctypes
 import os
 from collections.abc import Iterator
-from functools import cache
 
 from headrace._src.core.config import settings
+from headrace._src.core.once import once
 from headrace._src.devices.target import host
 
 __all__ = [
@@ -57,7 +57,7 @@ def environment() -> Iterator[None]:
         del os.environ["GOMP_SPINCOUNT"]
 
 
-@cache
+@once
 def _load() -> ctypes.CDLL | str:
     global _loaded
     with environment():

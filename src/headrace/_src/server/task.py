@@ -15,7 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from functools import cache, partial
+from functools import partial
 from math import inf
 from typing import Any
 
@@ -43,7 +43,7 @@ from headrace._src.transport.connect import (
 )
 from headrace._src.transport.frame import Frame
 from headrace._src.transport.handshake import Hello, Service
-from headrace._src.transport.heartbeat import Answers, Heartbeat, Responder
+from headrace._src.transport.heartbeat import Answers, Heartbeat
 from headrace._src.transport.keys import configured_key
 from headrace._src.transport.link import Link
 from headrace._src.transport.loop import Loop, LoopTimer
@@ -129,7 +129,7 @@ class Task:
 
     def listen(self, address: str) -> str:
         """Open the port; return the address, with the port that was chosen if none was named."""
-        _responder()  # before others can connect: it takes a moment, in which nothing would answer
+        responder()  # before others can connect: it takes a moment, in which nothing would answer
         listener = listen(address, self._key)
         self._loop.listen(listener, self._hello, self._linked)
         if split_address(address)[1] == 0:
@@ -329,12 +329,12 @@ class Task:
     def _watch(self, peer: Peer, connection: Connection) -> None:
         """In the loop: exchange heartbeats with a process, on a connection of their own."""
         if connection.peer.role == "client":
-            answers = Answers(connection, _responder(), self._loop, self._answers.discard)
+            answers = Answers(connection, responder(), self._loop, self._answers.discard)
             self._answers.add(answers)
             return
         # Two processes that connect at the same time have two connections. Each stays: if both
         # closed the one that came second, each would see the other one's end.
-        beats = Heartbeat(connection, _responder(), self._loop, self._is_silent)
+        beats = Heartbeat(connection, responder(), self._loop, self._is_silent)
         self._beats.setdefault(peer, []).append(beats)
 
     def _is_silent(self, hello: Hello, reason: str) -> None:
@@ -630,12 +630,6 @@ def _peer_of(hello: Hello) -> Peer:
     """Return the process that a Hello describes."""
     name = task_name(hello.job, hello.task) if hello.role == "task" else hello.job
     return Peer(name, hello.incarnation)
-
-
-@cache
-def _responder() -> Responder:
-    """Return what answers the heartbeats of other processes."""
-    return Responder(responder())
 
 
 def _post(link: Link, message: Any) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import functools
 import os
 import re
 import shutil
@@ -14,6 +13,7 @@ from typing import Any
 from absl.testing import absltest
 
 from headrace._src.core.export import export
+from headrace._src.core.once import once
 
 __all__ = ["get_temp_dir", "is_gpu_available", "main"]
 
@@ -31,7 +31,7 @@ def main(argv: list[str] | None = None) -> Any:
 
 
 @export("test.get_temp_dir")
-@functools.cache
+@once
 def get_temp_dir() -> str:
     """Return a directory for this process's test files, which is removed at exit."""
     parent = absltest.get_default_test_tmpdir()

@@ -23,12 +23,12 @@ import mmap
 import os
 from collections import deque
 from collections.abc import Callable, Iterable
-from functools import cache
 from typing import Any, Final
 
 import numpy as np
 
 from headrace._src.core.locks import RLock
+from headrace._src.core.once import once
 from headrace._src.transport.frame import Placed, ProtocolError
 from headrace._src.transport.pool import MemoryOwner, when_unused
 
@@ -254,7 +254,7 @@ class Slabs:
             self._give(block)
 
 
-@cache
+@once
 def shared_slabs() -> Slabs:
     """The slabs of this process: at most half of the host's memory."""
     return Slabs(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)

@@ -1,24 +1,32 @@
-"""Answer heartbeats in native code. In: nothing. Out: the address of a responder.
+"""Answer heartbeats in native code. In: nothing. Out: the responder of this process.
 
 A thread that calls the function through ctypes does not hold Python's global lock, so the process
-answers while Python code holds it. `transport.heartbeat.Responder` is the caller.
+answers while Python code holds it. `transport.heartbeat.Responder` calls it.
 """
 
 from __future__ import annotations
 
 from headrace._src.compile.codegen.emit import I32, I64, PTR, Module, Reg
 from headrace._src.compile.native import machine_code
+from headrace._src.core.once import once
 from headrace._src.devices.target import Target, host
 from headrace._src.transport.beats import CLOSED, FAILURES, MESSAGE, PING, PONG, TABLE, Word
+from headrace._src.transport.heartbeat import Responder
 
-__all__ = ["responder", "responder_text"]
+__all__ = ["native_responder", "responder", "responder_text"]
 
 _DONT_WAIT, _NO_SIGNAL = 0x40, 0x4000  # flags of recv and send
 _DELETE = 2  # a command of epoll_ctl
 
 
-def responder() -> int | None:
-    """Return the address of the native responder, None if no code can be generated here."""
+@once
+def responder() -> Responder:
+    """Return what answers the heartbeats of other processes, in native code where possible."""
+    return Responder(native_responder())
+
+
+def native_responder() -> int | None:
+    """Return the address of the native function, None if no code can be generated here."""
     if machine_code.why_not() is not None:
         return None
     (address,) = machine_code.link({"heartbeats": lambda symbol: responder_text(symbol, host())})
