@@ -40,7 +40,6 @@ class Ranks:
 
     def kill(self, each):
         """End a rank as a killed process ends: its connections close without a goodbye."""
-        each.loop.call_soon(each._beats.end)
         each.loop.stop()
 
     def close(self):

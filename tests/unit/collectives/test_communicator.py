@@ -1,17 +1,23 @@
 """Collectives among ranks: over shared memory, over rings, and both."""
 
+import queue
 import random
+import socket
 import time
+from concurrent.futures import Future
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-from headrace._src.collectives import operations, page_pipe, shared_reduce
+from headrace._src.collectives import messages, operations, page_pipe, shared_reduce
+from headrace._src.collectives.membership import Begin, Member
 from headrace._src.core.errors import FailedPreconditionError, InvalidArgumentError
 from headrace._src.devices.collectives import RankLostError
 from headrace._src.devices.pending import Pending
 from headrace._src.horovod.process import wait
+from headrace._src.transport.connect import Connection
+from headrace._src.transport.handshake import Hello
 
 # Two ranks with shared memory, two without, hosts of equal and of different sizes.
 PLACES = {
@@ -259,6 +265,52 @@ def test_survivors_go_on_and_others_join(ranks, hosts):
     assert [(c.epoch.number, c.rank, c.size) for c in everybody] == [(3, i, 3) for i in range(3)]
     for (found,) in placed.run(lambda c: c.all_reduce("x", [np.ones(70_000, "f")]), everybody):
         assert (found == 3).all()
+
+
+def in_loop(c, call):
+    """Call a function in the thread of a rank's loop."""
+    over = Future()
+    c.loop.call_soon(lambda: over.set_result(call()))
+    return over.result(20)
+
+
+def epoch_with_another(c, number, reachable=True):
+    """Begin an epoch with a rank that does not come; return the socket of one of its streams."""
+    ours, theirs = socket.socketpair()
+    theirs.close()
+    other = Member(1, "127.0.0.1:1", "elsewhere", "elsewhere")
+    mine = c.epoch.members[0]
+    c._begin(Begin(number, (mine, other) if reachable else (other, mine)))
+    hello = Hello("task", "rank", 1, cookie=messages.number_pair(number, 7))
+    c._stream_connected(Connection(ours, hello, other.address, True))
+    return ours
+
+
+@pytest.mark.parametrize("then", ["next epoch", "close"])
+def test_connections_of_an_epoch_that_never_runs_are_closed(ranks, then):
+    (c,) = ranks(1).all
+    stream = in_loop(c, lambda: epoch_with_another(c, 2))
+    assert stream.fileno() >= 0
+    if then == "close":
+        c.close()
+    else:
+        in_loop(c, lambda: c._begin(Begin(3, c.epoch.members)))
+    assert stream.fileno() < 0
+
+
+def test_a_rank_that_an_earlier_epoch_misses_does_not_end_the_next(ranks):
+    (c,) = ranks(1).all
+    reached, answers = c._reached, queue.Queue()
+    c._reached = lambda *what: answers.put((reached(*what), what[-1]))
+
+    def begin_both():
+        epoch_with_another(c, 2, reachable=False)
+        c._begin(Begin(3, c.run.epoch.members))
+
+    in_loop(c, begin_both)
+    assert isinstance(answers.get(timeout=60)[1], Exception)
+    assert c.epoch.number == 3
+    assert wait(c.all_gather("x", np.arange(3))).tolist() == [0, 1, 2]
 
 
 def test_segments_of_a_large_tensor(ranks, monkeypatch):

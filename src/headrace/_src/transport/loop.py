@@ -84,6 +84,7 @@ class Loop:
         self._links: dict[int, Link] = {}
         self._listeners: list[Listener] = []
         self._greetings: set[_Greeting] = set()
+        self._at_end: dict[Any, None] = {}  # functions
         self._soon: deque[Callable[[], Any]] = deque()
         self._timers: list[tuple[float, int, LoopTimer]] = []
         self._timer_lock = Lock()
@@ -213,11 +214,23 @@ class Loop:
         self._handlers[fd] = handler
         self._epoll.register(fd, events)
 
+    def at_end(self, function: Callable[[], Any]) -> None:
+        """Call a function when the loop ends, which may have happened, unless `not_at_end` comes
+        before. Whoever opens a socket that is not a link's closes it there.
+        """
+        self._at_end[function] = None
+        if self._ended:
+            self._call(function)
+
+    def not_at_end(self, function: Callable[[], Any]) -> None:
+        """Take back a call of `at_end`."""
+        self._at_end.pop(function, None)
+
     def forget(self, fd: int) -> None:
         """Poll a file descriptor no longer; it's still open."""
         self._links.pop(fd, None)
         if self._handlers.pop(fd, None) is not None:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, ValueError):  # ValueError: the loop has ended
                 self._epoll.unregister(fd)
 
     # -- The thread --------------------------------------------------------------------------------
@@ -301,6 +314,8 @@ class Loop:
         self._ended = True  # from here on, nobody may call what is added
         while self._soon:
             self._call(self._soon.popleft())
+        for function in list(self._at_end):
+            self._call(function)
         for link in list(self._links.values()):
             link.close()
             self._call(link.finish)
