@@ -204,12 +204,11 @@ def test_a_lost_rank_ends_what_waits_for_it(ranks, hosts):
     placed = ranks(3, hosts)
     rest, gone = placed.all[:2], placed.all[2]
     pending = [c.all_reduce("x", [np.ones(3, "f")]) for c in rest]
-    start = time.monotonic()
     placed.kill(gone)
     for found in placed.run(lambda c: pending[c.rank], rest):
         assert isinstance(found, RankLostError)
         assert "rank 2 is gone" in found.message
-    assert time.monotonic() - start < 1.0
+        assert "did not answer" not in found.message  # nobody has waited for heartbeats
     for found in placed.run(lambda c: c.all_gather("y", np.ones(1)), rest):
         assert isinstance(found, RankLostError)
 
