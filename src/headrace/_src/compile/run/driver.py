@@ -277,7 +277,10 @@ class _Instance:
         plan, threads = cluster.plan, cluster.threads
         scratch_offsets, scratch_size = _scratch(plan.calls, threads)
         block, swapped = cluster.allocator.block, cluster.allocator.swapped_block
-        self._memory = block(max(plan.arena, 1)), block(max(scratch_size, 1))
+        try:
+            self._memory = block(max(plan.arena, 1)), block(max(scratch_size, 1))
+        except MemoryError as error:
+            raise MemoryError(f"{error}{_advice(plan)}") from None
         arena, scratch = map(address, self._memory)
         file = arena
         if plan.swapped:
@@ -413,6 +416,16 @@ def _starts(rows: Sequence[PhaseCall], phases: Sequence[Phase], calls: int) -> d
     """Return the first phase of each call, and the end of the last."""
     found = {rows[p.first].call: i for i, p in reversed(list(enumerate(phases)))}
     return {**found, calls: len(phases)}
+
+
+def _advice(plan: Plan) -> str:
+    """Return what to do if there is no memory for a plan, where that may help."""
+    if not plan.has_loops or plan.swapped:
+        return ""
+    return (
+        ". A loop with swap_memory=True keeps what its gradient needs in a file, if "
+        "HEADRACE_SWAP_DIR names a folder"
+    )
 
 
 def _list(buffer: Buffer, rows: int, block: Callable[[int], np.ndarray]) -> np.ndarray:
