@@ -110,11 +110,11 @@ def run(options: argparse.Namespace, case: str) -> dict:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--time", type=int, default=20000, help="steps of the sequences")
+    parser.add_argument("--time", type=int, default=10000, help="steps of the sequences")
     parser.add_argument("--rows", type=int, default=32, help="sequences of a batch")
     parser.add_argument("--units", type=int, default=128)
-    parser.add_argument("--steps", type=int, default=4, help="training steps")
-    parser.add_argument("--limit_mb", type=int, default=512, help="memory for the training, in MiB")
+    parser.add_argument("--steps", type=int, default=6, help="training steps")
+    parser.add_argument("--limit_mb", type=int, default=256, help="memory for the training, in MiB")
     parser.add_argument("--folder", default="/var/tmp", help="where files go; not a tmpfs")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--case", choices=CASES, help="run only this, in this process")

@@ -37,7 +37,11 @@ def code(text, swap=True):
 
 @pytest.fixture(params=FORMS)
 def environment(request, tmp_path):
-    yield {"HEADRACE_JIT": FORMS[request.param], "HEADRACE_SWAP_DIR": str(tmp_path)}
+    yield {
+        "HEADRACE_JIT": FORMS[request.param],
+        "HEADRACE_SWAP_DIR": str(tmp_path),
+        "HEADRACE_NUM_THREADS": "2",  # each takes memory
+    }
     assert os.listdir(tmp_path) == []
 
 

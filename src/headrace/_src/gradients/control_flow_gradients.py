@@ -445,10 +445,10 @@ def _all_of(context: WhileContext, value: Tensor) -> Tensor:
     """Return the list of a tensor's values in each iteration of a loop, as it leaves the loop."""
     known: dict[Tensor, Tensor] = context.__dict__.setdefault("_saved", {})
     if value not in known:
-        graph = context.graph
-        asks = {SWAP_MEMORY: True} if context.swap_memory else {}
-        with _inside(graph, context.outer_context), graph._attr_scope(asks):
+        with _inside(context.graph, context.outer_context):
             empty = b.empty_tensor_list(-1, -1, value.dtype.base_dtype, name="f_acc")
+        if context.swap_memory:
+            empty.op._set_attr(SWAP_MEMORY, True)
         variable = add_variable(context, empty, lambda t: b.tensor_list_push_back(t, value), ())
         known[value] = variable.exit
     return known[value]
