@@ -78,6 +78,12 @@ class Contender:
             "TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor"),
             **(settings or {}),
         }
+        if framework == HEADRACE:
+            # The peers were compiled to bytecode when they were installed; a checkout wasn't.
+            environment |= {
+                "PYTHONPYCACHEPREFIX": str(caches / "bytecode"),
+                "PYTHONDONTWRITEBYTECODE": "",
+            }
         if (framework, mode) == (HEADRACE, "strict"):
             environment["HEADRACE_ACCURACY"] = "strict"
         self._process = Process(command, environment, PATIENCE)

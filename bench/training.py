@@ -204,8 +204,7 @@ def main() -> int:
         tracks = results[name] = race(model, labels, options.steps, options.memory * 1e9)
         value, rival = ratio(model, tracks)
         times = ", ".join(f"{t.label} {time_text(t)}" for t in tracks)
-        strict, _ = ratio(model, [t for t in tracks if t is not tracks[0]])
-        also = f", strict {strict:.2f}" if options.strict else ""
+        also = f", strict {ratio(model, tracks[1:])[0]:.2f}" if options.strict else ""
         console.print(f"{model.title}: {times}; ratio {value:.2f} {rival}{also}", highlight=False)
         faults += [f"{name}: {t.label}: {t.error}" for t in tracks if t.error]
         if text := disagreement(model, tracks):

@@ -4,10 +4,10 @@ A and B are packed into panels (shared by all threads), then blocks of the produ
 block is swept panel by panel and tile by tile, for one stretch of the common dimension after the
 other; its sums stay in the core's own cache in between. Operands that need no packing are read in
 place (`a` or `b` = "direct"), and B may be packed already ("packed", by `PackB`), so that a matrix
-that several products share is packed once. Of a transposed A, each thread may copy the part that a
-block reads, one stripe at a time (`a` = "stripes"). Of a B with a prologue, each thread may copy
-the panel that it multiplies next, a stretch at a time, so that elements are changed once and not
-for each tile (`b` = "stripes").
+that several products share is packed once. Of A, each thread may copy the part that a block reads,
+one stripe at a time (`a` = "stripes"): if it's transposed, or has a prologue. Of a B with a
+prologue, each thread may copy the panel that it multiplies next, a stretch at a time, so that
+elements are changed once and not for each tile (`b` = "stripes").
 
 Free threads claim blocks (`share` = "claim"), or each thread has its own part of the columns
 ("columns"): then it packs its own panels of B, no thread waits, and the next product finds in a
@@ -35,7 +35,7 @@ from headrace._src.compile.kernels.gemm.gemm_memory import (
     prefetch,
     prefetch_row,
 )
-from headrace._src.compile.kernels.gemm.gemm_pack import Packing, Stripe, panel_count
+from headrace._src.compile.kernels.gemm.gemm_pack import Packing, RowStripe, Stripe, panel_count
 from headrace._src.compile.kernels.gemm.gemm_sweep import Ahead, Blocking, Left, Right, Sweep
 from headrace._src.compile.kernels.gemm.gemm_tile import best_tile, no_operands
 from headrace._src.devices.target import SIZES, Target, host
@@ -112,8 +112,6 @@ class Gemm:
             raise ValueError(f"no such way to read A: {self.a!r}")
         if self.b not in ("pack", "direct", "packed", "stripes"):
             raise ValueError(f"no such way to read B: {self.b!r}")
-        if self.a == "stripes" and not self.transpose_a:
-            raise ValueError("stripes are of a transposed A")
         if self.share not in ("claim", "columns"):
             raise ValueError(f"no such way to share the work: {self.share!r}")
         changed = self.dtype in ("bfloat16", "float16")
@@ -182,8 +180,12 @@ class Gemm:
     @property
     def _stripe(self) -> int:
         """Elements of the stripe of A that a thread copies at a time."""
+        if self.a != "stripes":
+            return 0
+        if not self.transpose_a:
+            return self.tiles * self.rows * RowStripe.stride(self.depth)
         panels, width = self._stripe_shape
-        return panels * Stripe.panel_size(width, self.depth) if self.a == "stripes" else 0
+        return panels * Stripe.panel_size(width, self.depth)
 
     @property
     def _stripe_shape(self) -> tuple[int, int]:
@@ -290,6 +292,8 @@ class _Writer:
             )
             packings.append((tiles, team.scratch, self.a))
             return Left(team.scratch)
+        if not spec.transpose_a:
+            return self._left_rows(own)
         panels, width = spec._stripe_shape
         stripe = Stripe(team, "a", spec._source_a, spec.m, width, panels, spec.depth)
 
@@ -300,11 +304,22 @@ class _Writer:
             return Left(own, width, True, copy, tile=spec.rows)
         return Left(own, copy=copy, tile=stripe.panel)
 
+    def _left_rows(self, own: Reg) -> Left:
+        """How rows of A are read that a block copies."""
+        spec, f = self.spec, self.f
+        height, stride = spec.tiles * spec.rows, RowStripe.stride(spec.depth)
+        stripe = RowStripe(self.team, "a", spec._source_a, (spec.m, spec.k), height, spec.depth)
+
+        def copy(down: Operand, k: Reg, depth: Operand) -> None:
+            f.call_function(stripe.function, down, k, depth, own, *self.a)
+
+        return Left(own, stride, copy=copy, tile=spec.rows * stride)
+
     @property
     def _ahead(self) -> Ahead | None:
-        """The stretch of A that a block copies next."""
+        """The stretch of a transposed A that a block copies next."""
         spec, f = self.spec, self.f
-        if spec.a != "stripes" or not spec._size.split:
+        if spec.a != "stripes" or not spec.transpose_a or not spec._size.split:
             return None
         stride, width = spec._source_a.stride, spec.tiles * spec.rows
 
