@@ -16,6 +16,7 @@ from headrace._src.cli import main
 from headrace._src.cli.explain import explain_text
 from headrace._src.cli.explain.layout import Bend, layered
 from headrace._src.compile.native import machine_code
+from headrace._src.core import config
 from tests.faults.process import heed_interrupts
 
 needs_llvm = pytest.mark.needs_llvm
@@ -106,6 +107,33 @@ def test_clusters_have_groups_kernels_and_sizes(explain):
     assert min(sizes) > 0
     assert re.search(r"  0: contraction \[4, 2\] product, h.*\n     Gemm a=b0 b=b\d", shown)
     assert re.search(r"~[\d,]+ flops, [\d,]+ B of data", shown)
+
+
+SWAPPING = """
+import headrace as tf
+
+x = tf.placeholder(tf.float32, [3000], name="x")
+y = tf.while_loop(
+    lambda i, _: i < 5, lambda i, y: (i + 1, tf.sin(y) * 0.5), [0, x], swap_memory=True
+)[1]
+with tf.Session() as session:
+    session.run(tf.gradients(y, x), {x: [0.5] * 3000})
+"""
+
+
+@needs_llvm
+@pytest.mark.parametrize("swaps", [False, True])
+def test_what_a_loop_keeps_in_a_file_is_told(explain, tmp_path, monkeypatch, swaps):
+    if swaps:
+        monkeypatch.setenv("HEADRACE_SWAP_DIR", str(tmp_path))
+    config.settings.cache_clear()
+    try:
+        shown = explain(SWAPPING).output
+    finally:
+        monkeypatch.undo()
+        config.settings.cache_clear()
+    assert ("in a file" in shown) == ("swapped arena+" in shown) == swaps
+    assert not swaps or re.search(r"arena of [\d,]+ B and [\d.,]+ [KM]?i?B in a file", shown)
 
 
 @needs_llvm

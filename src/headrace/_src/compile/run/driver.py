@@ -190,7 +190,10 @@ class NativeCluster:
                 except IndexError:
                     pass
                 if len(self._instances) < self._limit:
-                    instance = _Instance(self)
+                    try:
+                        instance = _Instance(self)
+                    except MemoryError as error:
+                        raise MemoryError(f"{error}{_advice(self.plan)}") from None
                     self._instances.add(instance)
                     return instance
                 self._waiting += 1
@@ -277,10 +280,7 @@ class _Instance:
         plan, threads = cluster.plan, cluster.threads
         scratch_offsets, scratch_size = _scratch(plan.calls, threads)
         block, swapped = cluster.allocator.block, cluster.allocator.swapped_block
-        try:
-            self._memory = block(max(plan.arena, 1)), block(max(scratch_size, 1))
-        except MemoryError as error:
-            raise MemoryError(f"{error}{_advice(plan)}") from None
+        self._memory = block(max(plan.arena, 1)), block(max(scratch_size, 1))
         arena, scratch = map(address, self._memory)
         file = arena
         if plan.swapped:
@@ -420,7 +420,7 @@ def _starts(rows: Sequence[PhaseCall], phases: Sequence[Phase], calls: int) -> d
 
 def _advice(plan: Plan) -> str:
     """Return what to do if there is no memory for a plan, where that may help."""
-    if not plan.has_loops or plan.swapped:
+    if not plan.has_loops or any(b.swapped for b in plan.buffers):
         return ""
     return (
         ". A loop with swap_memory=True keeps what its gradient needs in a file, if "
