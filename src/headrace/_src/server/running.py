@@ -190,7 +190,9 @@ class _Graph:
             return None
         if self.pace is None:
             return BriefStep(number, self.line, feeds, send)
-        return MeasuredStep(number, self.line, feeds, send, self.pace) if self.pace.is_brief else None
+        return (
+            MeasuredStep(number, self.line, feeds, send, self.pace) if self.pace.is_brief else None
+        )
 
     def is_due(self) -> bool:
         """In the loop: count a run; return whether the graph is to be compiled before it."""
