@@ -147,6 +147,13 @@ def test_concurrent_reservations_never_overlap():
     assert sorted(c - (2 << 64) for c in starts) == list(range(0, 12000, 3))
 
 
+def test_the_counter_carries_into_its_upper_word():
+    state = PhiloxState(1, 2)
+    state.set_state((1, (3 << 64) - 5))
+    first, second = state.reserve(7), state.reserve(1)
+    assert (first.counter, second.counter) == ((3 << 64) - 5, (3 << 64) + 2)
+
+
 def test_truncated_normals_stay_inside():
     numbers = philox.truncated_normal(PhiloxState(1, 2), (400_000,), np.float32)
     assert np.abs(numbers).max() < 2

@@ -102,6 +102,16 @@ def test_simpler_forms():
     assert left(lambda x: tf.reshape(tf.expand_dims(x, 0), [3, 2])) == ["Reshape"]
 
 
+def test_a_vector_of_unknown_length_is_flat_already():
+    x = tf.placeholder(tf.float32, [2, 3])
+    vector = tf.boolean_mask(x, x > 0.0)
+    before = types(after(remove_dead, after(simplify, flow(tf.exp(vector), {x: (2, 3)}))))
+    for shape, more in (([-1], []), ([1, -1], ["Reshape"])):
+        y = tf.exp(tf.reshape(vector, shape))
+        made = types(after(remove_dead, after(simplify, flow(y, {x: (2, 3)}))))
+        assert sorted(made) == sorted(before + more)
+
+
 def test_transpositions_are_joined():
     x = tf.placeholder(tf.float32, [2, 3, 4])
     y = tf.transpose(tf.transpose(x, [1, 0, 2]), [0, 2, 1], name="y")

@@ -142,6 +142,23 @@ def test_nodes_are_ordered_by_their_earliest_stage():
     ]
 
 
+def test_what_another_partition_waits_for_comes_first():
+    x = tf.placeholder(tf.float32, [4], name="x")
+    with on(0):
+        own = tf.exp(tf.square(x, name="mine"), name="own")
+        given = tf.tanh(tf.negative(x, name="needed"), name="given")
+    with on(1):
+        back = tf.abs(given, name="back")
+    with on(0):
+        total = tf.add(own, back, name="total")
+    flow = parted([total], feeds=[x]).parts[0].flow
+    order = [n.name for n in in_stages(flow)]
+    assert order == [
+        *("needed", "given", "given/to_CPU_1/send", "mine", "own"),
+        *("back/to_CPU_0/recv", "total"),
+    ]
+
+
 def changed(parts, number, name, stage):
     """Return partitions in which one Send or Recv has another stage."""
     part = parts.parts[number]

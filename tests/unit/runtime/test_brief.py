@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace._src.runtime.brief import brief
+from headrace._src.runtime.brief import brief, may_turn_out_brief
 from tests.unit.runtime.tasks import program_of
 from tests.unit.session.devices import on, session
 
@@ -102,6 +102,16 @@ def test_what_may_be_slow_is_not_brief(which):
     assert not found([slow, crossing(slow)], {x: np.float32([1, 2])}), name
 
 
+@pytest.mark.parametrize("which", range(7))
+def test_what_only_its_sizes_can_make_slow_may_turn_out_brief(which):
+    x = tf.placeholder(tf.float32, [2])
+    with on(0):
+        name, slow = list(several(x))[which]
+    with session() as s:
+        program = program_of(s, [slow, crossing(slow)], {x: np.float32([1, 2])})[0]
+    assert may_turn_out_brief(program) == (name in ("decomposition", "unknown"))
+
+
 def test_steps_on_other_devices_than_cpus_are_not_brief():
     x = tf.placeholder(tf.float32, [2])
     with on(1):
@@ -111,6 +121,7 @@ def test_steps_on_other_devices_than_cpus_are_not_brief():
     assert brief(program)
     devices = tuple(name.replace("CPU", "XLA") for name in program.devices)
     assert not brief(replace(program, devices=devices))
+    assert not may_turn_out_brief(replace(program, devices=devices))
 
 
 @pytest.mark.parametrize("size", [10, 100_000])

@@ -7,7 +7,8 @@ import pytest
 
 import headrace as tf
 from headrace._src.core.errors import InvalidArgumentError, UnavailableError
-from headrace._src.runtime.brief_step import BriefStep, line_of
+from headrace._src.runtime.brief_step import BriefStep, MeasuredStep, line_of
+from headrace._src.runtime.pace import Pace
 from tests.unit.runtime.tasks import executables, program_of
 from tests.unit.session.devices import on, session
 
@@ -165,3 +166,34 @@ def test_an_edge_that_nobody_knows_is_refused():
         program, _ = program_of(s, [y])
         for each, _, _ in executables(s, program, (0,), (1,)):
             assert line_of(each, lambda op: None, edge_of) is None
+
+
+def test_a_measured_step_notes_its_time_once():
+    with on(0):
+        x = tf.Variable([0.5, -1.0, 2.0])
+        some = tf.boolean_mask(x.read_value(), x > 0.0)  # of a size that only the step knows
+    with on(1):
+        y = tf.square(some)
+    with on(0):
+        z = y + 1.0
+    noted = []
+
+    class Noting(Pace):
+        def note(self, seconds):
+            noted.append(seconds)
+
+    with session() as s:
+        s.run(tf.global_variables_initializer())
+        tasks, _, in_flight = tasks_of(s, [z])
+        for task in tasks:
+            task.step = MeasuredStep(1, task.line, [], task.send, Noting())
+            task.note(task.step.start())
+        assert not noted
+        while in_flight:
+            edge, value = in_flight.pop(0)
+            for task in tasks:
+                if edge[1] in task.devices:
+                    task.arrive(edge, value)
+        ((fetches, error),) = tasks[0].outcomes
+        assert error is None and fetches[0].tolist() == [1.25, 5.0]
+        assert len(noted) == 2 and all(seconds > 0 for seconds in noted)

@@ -10,6 +10,8 @@ from headrace.python.framework.function import Defun
 
 import headrace as tf
 from headrace._src.distributed import messages as say
+from headrace._src.runtime import pace
+from headrace._src.server import running
 from tests.faults import process
 from tests.through_servers import free_addresses, servers
 from tests.unit.session import devices
@@ -514,3 +516,53 @@ def test_a_damaged_graph_is_refused_and_the_server_stays(session, damage):
             number, opened = next(client._numbers), client._session
             client._ask(say.ExtendGraph(number, opened, 0, b"\xff" * 100))
     assert session.run(x + 2.0).tolist() == [3, 4]
+
+
+# -- Steps whose sizes only they know --------------------------------------------------------------
+
+
+def sharded_training(rows, device=lambda name: tf.device(name)):
+    """Return the initializer, the training step and the variables of embeddings on two tasks."""
+    first = np.random.RandomState(0).uniform(-1, 1, [40, rows]).astype(np.float32)
+    parts = []
+    for i, name in enumerate((PS0, PS1)):
+        with device(name):
+            made = tf.Variable(first[20 * i : 20 * i + 20], use_resource=True, dtype=tf.float32)
+            parts.append(made)
+    with device(WORKER):
+        ids = tf.random.uniform([300], 0, 40, tf.int64, seed=3)
+        found = tf.nn.embedding_lookup(parts, ids, partition_strategy="div")
+        loss = tf.reduce_sum(tf.square(found - 1.0))
+        train = tf.train.GradientDescentOptimizer(0.01).minimize(loss)
+    return tf.global_variables_initializer(), train, parts
+
+
+@pytest.mark.parametrize("rows", [3, 256])  # rows that travel in a frame, and in shared memory
+def test_a_step_that_turns_out_brief_runs_in_the_loop_and_computes_the_same(
+    session, monkeypatch, rows
+):
+    lines = []
+
+    class Seen(running.MeasuredStep):
+        def start(self):
+            lines.append(threading.current_thread())
+            return super().start()
+
+    monkeypatch.setattr(pace, "_BRIEF", float("inf"))
+    monkeypatch.setattr(running, "MeasuredStep", Seen)
+    tf.set_random_seed(1)
+    init, train, parts = sharded_training(rows)
+    session.run(init)
+    for _ in range(12):
+        session.run(train)
+    found = session.run([part.read_value() for part in parts])
+    assert len(lines) >= 9 and len(set(lines)) == 3  # a loop of each task
+    with tf.Graph().as_default(), tf.Session() as alone:
+        tf.set_random_seed(1)
+        init, train, parts = sharded_training(rows, lambda name: tf.device("/cpu:0"))
+        alone.run(init)
+        for _ in range(12):
+            alone.run(train)
+        wanted = alone.run([part.read_value() for part in parts])
+    for got, want in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)

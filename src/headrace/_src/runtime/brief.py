@@ -7,6 +7,8 @@ primitives, no Python functions, no strings (all ops on files take or give strin
 but on variables and on queues and the like. An op without a lowering rule is assumed to take time
 with the square of its elements. An op that takes or changes rows of a table does not count the
 table.
+
+Where only the sizes are unknown or large, the step may turn out to be brief (runtime.pace).
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from headrace._src.lowering.work import contraction_flops
 from headrace._src.ops.base.padded_rows import part_of
 from headrace._src.ops.base.transfers import TRANSFER, is_recv, is_send
 
-__all__ = ["brief"]
+__all__ = ["brief", "may_turn_out_brief"]
 
 _ELEMENTS = 2**17
 _FLOPS = 2**20
@@ -40,9 +42,17 @@ class _NotBrief(Exception):
 
 def brief(program: PartitionedProgram) -> bool:
     """Return whether a step is small enough to run where nothing may take long."""
+    return _passes(program, _Count())
+
+
+def may_turn_out_brief(program: PartitionedProgram) -> bool:
+    """Return whether nothing but the sizes of its values can make a step long."""
+    return _passes(program, _Count(limited=False))
+
+
+def _passes(program: PartitionedProgram, count: _Count) -> bool:
     if any(DeviceSpec.from_string(name).device_type != HOST for name in program.devices):
         return False  # other devices may compile in their first run
-    count = _Count()
     try:
         for part in program.programs:
             count.add_program(part)
@@ -52,9 +62,13 @@ def brief(program: PartitionedProgram) -> bool:
 
 
 class _Count:
-    """The elements and floating-point operations of a step so far."""
+    """The elements and floating-point operations of a step so far.
 
-    def __init__(self) -> None:
+    limited: whether there may be only so many of them.
+    """
+
+    def __init__(self, limited: bool = True) -> None:
+        self._limited = limited
         self._values: set[Value] = set()
         self._elements = 0
         self._flops = 0.0
@@ -92,9 +106,10 @@ class _Count:
             self._add_elements(None if described is None else described[1])
         if not isinstance(rule, Read):
             self._add_values(v for v in node.outputs if not v.dtype._is_ref_dtype)
-        self._flops += _flops(node)
-        if self._flops > _FLOPS:
-            raise _NotBrief
+        if self._limited:
+            self._flops += _flops(node)
+            if self._flops > _FLOPS:
+                raise _NotBrief
 
     def _add_part(self, node: Node, part: Program | Dataflow) -> None:
         """Add a branch. In a compiled region it is not scheduled, and loops are not marked."""
@@ -113,6 +128,8 @@ class _Count:
                 self._add_elements(value.type.sizes)
 
     def _add_elements(self, sizes: tuple[int, ...] | None) -> None:
+        if not self._limited:
+            return
         if sizes is None:
             raise _NotBrief
         self._elements += prod(sizes)

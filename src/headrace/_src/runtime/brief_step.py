@@ -10,6 +10,7 @@ as the tensor is there that it waits for. All other steps are `runtime.served`'s
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from time import thread_time
 from typing import Any
 
 from headrace._src.core.errors import InvalidArgumentError
@@ -19,9 +20,10 @@ from headrace._src.graph.dataflow import ValueType
 from headrace._src.graph.definition import asks_for_step
 from headrace._src.ops.base.transfers import NOTHING, RECV, SEND, SEND_CONTROL
 from headrace._src.runtime.executor import Executable, store
+from headrace._src.runtime.pace import Pace
 from headrace._src.runtime.partitions import PartitionedExecutable
 
-__all__ = ["BriefStep", "Line", "Outcome", "check", "line_of"]
+__all__ = ["BriefStep", "Line", "MeasuredStep", "Outcome", "check", "line_of"]
 
 _RUN, _RECV, _SEND = range(3)
 
@@ -149,7 +151,11 @@ class BriefStep:
                 elif call in arrived:
                     slots[output] = value = arrived.pop(call)
                     dtype, sizes = width
-                    if value is None or value.dtype != dtype or value.shape != sizes:
+                    if (
+                        value is None
+                        or value.dtype != dtype
+                        or (value.shape != sizes and sizes is not None)
+                    ):
                         check(value, op.types[0], "a tensor of another task")
                     value = None
                 else:
@@ -166,6 +172,32 @@ class BriefStep:
         except BaseException as error:
             failed = error
         return None, failed
+
+
+class MeasuredStep(BriefStep):
+    """A brief step that notes how long it has run."""
+
+    __slots__ = ("_pace", "_seconds")
+
+    def __init__(
+        self,
+        number: int,
+        line: Line,
+        feeds: Sequence[Any],
+        send: Callable[[Any, int, Any], None],
+        pace: Pace,
+    ) -> None:
+        super().__init__(number, line, feeds, send)
+        self._pace = pace
+        self._seconds = 0.0
+
+    def _advance(self) -> Outcome | None:
+        start = thread_time()
+        outcome = super()._advance()
+        self._seconds += thread_time() - start
+        if outcome is not None:
+            self._pace.note(self._seconds)
+        return outcome
 
 
 def check(value: Any, wanted: ValueType, what: str) -> None:

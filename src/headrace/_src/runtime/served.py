@@ -20,6 +20,7 @@ master says whether the step was cancelled and no task has used it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from time import thread_time
 from typing import Any, Protocol
 
 import numpy as np
@@ -81,6 +82,7 @@ class ServedStep(PartitionedStep):
         self._asked: BaseException | None = None
         self._gentle = True
         self.used = False  # once it is over: whether something was made of taken elements
+        self.seconds = 0.0  # for which it has used a processor
 
     def start(self, feeds: Sequence[Any]) -> None:
         """Begin the step; the caller must then pump it. If it cannot begin, `done` gets the error:
@@ -149,6 +151,13 @@ class ServedStep(PartitionedStep):
                 self._ask_host()
 
     # -- Threads -----------------------------------------------------------------------------------
+
+    def _advance_one(self) -> bool:
+        start = thread_time()
+        try:
+            return super()._advance_one()
+        finally:
+            self.seconds += thread_time() - start
 
     def _ask_host(self) -> None:
         with self._lock:

@@ -3,13 +3,14 @@ graphs, and the steps that run.
 
 A graph is interpreted when it first runs and compiled when it comes back, as in a session of one
 process (pipeline.tiers). A brief step runs in the loop's thread, where its frames arrive: as a line
-of instructions if it can (runtime.brief_step). Another step runs in a thread of the pool.
+of instructions if it can (runtime.brief_step). Another step runs in a thread of the pool; if it
+turns out to be brief, later runs are such lines.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -37,9 +38,10 @@ from headrace._src.ops.state.session_handles import TensorHandle
 from headrace._src.partition.shares import feeds_of
 from headrace._src.pipeline import Options, compile_at, finish_partitions
 from headrace._src.runtime import PartitionedExecutable, guarded
-from headrace._src.runtime.brief import brief
-from headrace._src.runtime.brief_step import BriefStep, Outcome, check, line_of
+from headrace._src.runtime.brief import brief, may_turn_out_brief
+from headrace._src.runtime.brief_step import BriefStep, MeasuredStep, Outcome, check, line_of
 from headrace._src.runtime.kernels import copy_of
+from headrace._src.runtime.pace import Pace
 from headrace._src.runtime.served import ServedStep
 from headrace._src.server.piecewise import CLIENT
 from headrace._src.server.registration import unpack
@@ -156,9 +158,12 @@ class _Graph:
                 guard = sends_in_place(program, resources)
             self.executable = PartitionedExecutable(program, resources, guard, self.holds)
         self.brief = brief(program)
-        self.line = None
-        if self.brief and not self._is_special and not options.check_numerics:
+        self.line = self.pace = None
+        if self._is_special or options.check_numerics:
+            return
+        if self.brief or may_turn_out_brief(program):
             self.line = line_of(self.executable, self._incoming, self._outgoing)
+            self.pace = None if self.brief or self.line is None else Pace()
 
     def _incoming(self, recv: Any) -> int | None:
         """Return the number of the edge that a Recv reads."""
@@ -176,6 +181,18 @@ class _Graph:
         number, peer = found
         kind, _, head, _ = say.encode(say.SentTensor(0, number, 0, "", ()))
         return peer, kind, head
+
+    def begin_line(
+        self, number: int, feeds: list[Any], send: Callable[[Any, int, Any], None]
+    ) -> BriefStep | None:
+        """In the loop: return a run that the loop's thread is to make; None if another has to."""
+        if self.line is None:
+            return None
+        if self.pace is None:
+            return BriefStep(number, self.line, feeds, send)
+        return (
+            MeasuredStep(number, self.line, feeds, send, self.pace) if self.pace.is_brief else None
+        )
 
     def is_due(self) -> bool:
         """In the loop: count a run; return whether the graph is to be compiled before it."""
@@ -344,8 +361,10 @@ class WorkerState:
         except errors.OpError as error:
             return None, error
         due = graph.is_due()
-        if graph.line is not None and not due and not request.traced:
-            step = BriefStep(number, graph.line, feeds, self._host.send_tensor)
+        step = None
+        if not due and not request.traced:
+            step = graph.begin_line(number, feeds, self._host.send_tensor)
+        if step is not None:
             outcome = step.start()
             if outcome is None:
                 self._lines[number] = step
@@ -391,6 +410,8 @@ class WorkerState:
                 self._brief.discard(step)
                 if step.taken and graph.is_shared:
                     self._held[running.number] = step.context
+                if graph.pace is not None and error is None and observe is None:
+                    graph.pace.note(step.seconds)
             running.done(fetches, error)
 
         step = ServedStep(graph.executable, running.rendezvous, self, observe=observe, done=done)

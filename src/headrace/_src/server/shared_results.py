@@ -2,7 +2,7 @@
 Out: a function that wraps the kernels of such results, so that sending them needs no copy.
 
 Kernels that allocate their results by `empty_aligned` write them there directly: compiled regions,
-generated code and oneDNN. The results of others are copied when they are sent.
+generated code, oneDNN and gathers. The results of others are copied when they are sent.
 """
 
 from __future__ import annotations
@@ -15,8 +15,11 @@ from headrace._src.devices.allocator import SHARED_FROM
 from headrace._src.devices.buffers import allocating
 from headrace._src.devices.resources import Resources
 from headrace._src.graph.dataflow import Value
+from headrace._src.graph.definition import Definition
 from headrace._src.graph.partition import PartitionedProgram
 from headrace._src.graph.program import Instruction
+from headrace._src.lowering.rules import Pass
+from headrace._src.ops.base.simplify_movement_rules import relabelled
 from headrace._src.ops.base.transfers import leaves_task
 
 __all__ = ["sends_in_place"]
@@ -26,14 +29,14 @@ Guard = Callable[[Instruction, Callable[..., Any]], Callable[..., Any]]
 
 def sends_in_place(program: PartitionedProgram, resources: Resources) -> Guard:
     """Return the guard of an executable (see PartitionedExecutable)."""
-    sent = {
-        value
-        for part in program.programs
-        for instruction in part.instructions
-        if leaves_task(instruction.op)
-        for value in instruction.op.inputs
-        if _may_be_large(value)
-    }
+    sent: set[Value] = set()
+    for part in program.programs:
+        for instruction in reversed(part.instructions):
+            op = instruction.op
+            if leaves_task(op):
+                sent.update(filter(_may_be_large, op.inputs))
+            elif _passes_on(op.definition) and not sent.isdisjoint(op.outputs):
+                sent.add(op.inputs[0])
 
     def guard(instruction: Instruction, kernel: Callable[..., Any]) -> Callable[..., Any]:
         op = instruction.op
@@ -43,6 +46,11 @@ def sends_in_place(program: PartitionedProgram, resources: Resources) -> Guard:
         return kernel if shared is None else allocating(kernel, shared.allocate, SHARED_FROM)
 
     return guard
+
+
+def _passes_on(definition: Definition) -> bool:
+    """Return whether the result of an op is in the memory of its first input."""
+    return isinstance(definition.lower, Pass) or definition.simplify is relabelled
 
 
 def _may_be_large(value: Value) -> bool:

@@ -25,6 +25,7 @@ from headrace._src.compile.native.heartbeat import responder
 from headrace._src.core import errors
 from headrace._src.core.proto import ConfigProto
 from headrace._src.devices import workers
+from headrace._src.devices.variable_state import shared
 from headrace._src.distributed import instructions as do
 from headrace._src.distributed import messages as say
 from headrace._src.distributed.cluster_spec import ClusterSpec, conflict, task_name
@@ -542,7 +543,8 @@ class Task:
         links = self._links.get(peer)
         if not links:
             raise errors.UnavailableError(None, None, f"{peer.name} is gone")
-        links[0].send(Frame(kind, step, head, (tensor,)))
+        link = links[0]
+        link.send(Frame(kind, step, head, (shared(tensor) if link.unix else tensor,)))
 
     def tell(self, peer: Peer, message: Any) -> None:
         """Send a message, from any thread."""

@@ -31,6 +31,7 @@ from headrace._src.compile.clusters.backend import LLVM, Backend, Crossing, Regi
 from headrace._src.compile.clusters.keep_positions import keep_positions
 from headrace._src.compile.clusters.lowerable import is_lowerable
 from headrace._src.compile.clusters.pass_lists import pass_lists
+from headrace._src.compile.clusters.separate_arrivals import separate_arrivals
 from headrace._src.compile.clusters.spread_reads import Runs, spread_reads
 from headrace._src.compile.regions.region import Region, is_reference, live_nodes, works
 from headrace._src.compile.rewrite.channels_last import channels_last
@@ -123,13 +124,20 @@ def regions(
     """
     reasons = {} if reasons is None else reasons
     can, users = _compilable(flow, reasons, backends)
-    dependencies = _Dependencies(_bound(flow))
+    nodes = _bound(flow)
+    only = _only_device(flow)
+    dependencies = _Dependencies(nodes)
+
+    def is_worthwhile(run: list[Node]) -> bool:
+        backend = _backend(run[0], only, backends)
+        return backend is not None and backend.is_worthwhile(run)
+
     while True:
         runs = dependencies.runs(can)
         number = {n: i for i, (_, run) in enumerate(runs) for n in run}
         torn = [g for g in users if can[g[0]] and len({number[n] for n in g}) > 1]
         if not torn:
-            return runs
+            return separate_arrivals(nodes, runs, is_worthwhile) if has_stages(nodes) else runs
         for node in (n for group in torn for n in group):
             can[node] = False
             reasons.setdefault(node, "its list would have to go from one cluster to another")

@@ -16,6 +16,7 @@ from headrace._src.compile.kernels.singles.ctc_beam import CtcBeamSearch, beam_m
 from headrace._src.compile.kernels.singles.ctc_loss import CtcLoss, row_size, work_rows
 from headrace._src.compile.native import machine_code
 from headrace._src.compile.native.array_runners import team_runner
+from headrace._src.compile.run.row_routines import ROW_ROUTINES
 from headrace._src.compile.run.text_routines import (
     BYTES_AT,
     SIZE_AT,
@@ -128,6 +129,7 @@ _ROUTINES: dict[str, Callable[..., Any]] = {
     "ctc_beam_search": ctc_beam_search,
     "ctc_loss": ctc_loss,
     "string_numbers": string_numbers,
+    **ROW_ROUTINES,
     **TEXT_ROUTINES,
 }
 

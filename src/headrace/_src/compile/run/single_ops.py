@@ -18,7 +18,7 @@ from headrace._src.compile.kernels.rows.largest import LargestOfAny
 from headrace._src.compile.kernels.rows.spans import ColumnSums, RowUpdates, Span, block_of
 from headrace._src.compile.kernels.singles.fourier import Fourier
 from headrace._src.compile.kernels.singles.matrix_factors import PANEL, Cholesky, Inverse
-from headrace._src.compile.native.array_runners import runner
+from headrace._src.compile.native.array_runners import runner, team_runner
 from headrace._src.compile.native.machine_code import available
 from headrace._src.compile.run import routines
 from headrace._src.core.dtypes import as_dtype
@@ -84,10 +84,10 @@ def row_updates(program: Pointwise) -> Callable[..., None] | None:
     """The function (target, keys, rows) that changes rows of a target, one after the other."""
     if not supports(program):
         return None
-    run = runner(RowUpdates(program))
+    run = team_runner(RowUpdates(program))
 
     def update(target: np.ndarray, keys: np.ndarray, rows: np.ndarray) -> None:
-        run(np.array([len(keys), rows.size // len(keys)]), keys, rows, target)
+        run(rows.size, np.array([len(keys), rows.size // len(keys)]), keys, rows, target)
 
     return update
 

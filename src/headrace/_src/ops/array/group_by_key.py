@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from headrace._src.lowering import generated
-from headrace._src.lowering.pointwise import record
+from headrace._src.lowering.pointwise import Pointwise, record
 
 # Elements to gather at once: they are reduced while they are still in L2.
 _BLOCK = 1 << 16
@@ -92,15 +93,25 @@ _FORMULAS: dict[Any, Callable[..., Any]] = {
 }
 
 
-def _generated(function: Any, target: np.ndarray, keys: np.ndarray, rows: np.ndarray) -> bool:
-    """Let generated code update many rows, if there is any; return whether it did."""
+@cache
+def _program(function: Any, dtype: np.dtype) -> Pointwise | None:
+    """Return what generated code does to each element; None where there is no such code."""
     formula = _FORMULAS.get(function)
-    if formula is None or rows.size < generated.LEAST or target.dtype.name not in _UPDATED:
+    return record(formula, [dtype.name] * 2) if formula and dtype.name in _UPDATED else None
+
+
+def _generated(function: Any, target: np.ndarray, keys: np.ndarray, rows: np.ndarray) -> bool:
+    """Let generated code update rows, if there is any; return whether it did."""
+    program = _program(function, target.dtype)
+    if program is None or not rows.size:
         return False
-    run = generated.row_updates(record(formula, [target.dtype.name] * 2))
+    if rows.size < generated.LEAST and not generated.worthwhile(rows.size):
+        return False
+    run = generated.row_updates(program)
     if run is None or not (target.flags.c_contiguous and target.flags.writeable):
         return False
-    run(target, keys.astype(np.int64), np.ascontiguousarray(rows, target.dtype))
+    rows = np.ascontiguousarray(rows, target.dtype)
+    run(target, np.ascontiguousarray(keys, np.int64), rows)
     return True
 
 

@@ -12,8 +12,10 @@ import math
 import numpy as np
 
 from headrace._src.core.tensor_shape import show_shape
+from headrace._src.devices.allocator import SHARED_FROM
+from headrace._src.devices.buffers import empty_aligned
 
-__all__ = ["check_indices", "row_numbers"]
+__all__ = ["check_indices", "row_numbers", "take"]
 
 
 def check_indices(indices: np.ndarray, size: int) -> np.ndarray:
@@ -24,6 +26,16 @@ def check_indices(indices: np.ndarray, size: int) -> np.ndarray:
         at = np.unravel_index(np.argmax(found.view(np.uintp) >= size), found.shape)
         raise ValueError(f"indices{_place(at)} = {found[at]} is not in [0, {size})")
     return found
+
+
+def take(params: np.ndarray, indices: np.ndarray, axis: int = 0) -> np.ndarray:
+    """Return slices of an array by checked indices: large results where others can read them."""
+    # After the check, clipping does nothing; it only skips NumPy's own check.
+    rest = params.shape[:axis] + params.shape[axis + 1 :]
+    if indices.size * math.prod(rest) * params.itemsize < SHARED_FROM or params.dtype.hasobject:
+        return params.take(indices, axis, mode="clip")
+    shape = params.shape[:axis] + indices.shape + params.shape[axis + 1 :]
+    return params.take(indices, axis, empty_aligned(shape, params.dtype), mode="clip")
 
 
 def row_numbers(indices: np.ndarray, shape: tuple[int, ...], what: str) -> tuple[np.ndarray, int]:

@@ -15,7 +15,7 @@ from headrace._src.graph.inference import constant_value
 from headrace._src.graph.operation import Operation, Tensor
 from headrace._src.lowering import row_anchors
 from headrace._src.lowering.rules import Anchor
-from headrace._src.ops.array.index_checks import check_indices, row_numbers
+from headrace._src.ops.array.index_checks import check_indices, row_numbers, take
 from headrace._src.ops.base.builder import OpBuilder
 from headrace._src.ops.base.counted import counted
 from headrace._src.ops.base.define import b, composed, define
@@ -77,8 +77,7 @@ def _gather_kernel(
         raise ValueError(f"batch_dims ({batch}) is more than indices have: {np.ndim(indices)}")
     found = check_indices(indices, params.shape[at])
     if not batch:
-        # The check above makes clipping a no-op; it only skips take's own check.
-        return np.asarray(params.take(found, at, mode="clip"), params.dtype)
+        return np.asarray(take(params, found, at), params.dtype)
     return _gather_batch(params, found, at, batch)
 
 

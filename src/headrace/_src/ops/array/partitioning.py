@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from headrace._src.core.tensor_shape import TensorShape
 from headrace._src.devices.room import check_room
 from headrace._src.graph.definition import Sample
 from headrace._src.graph.operation import Operation, Tensor
+from headrace._src.lowering import generated
 from headrace._src.ops.array.filling import zero_array
 from headrace._src.ops.array.group_by_key import stable_order
 from headrace._src.ops.base import infer
@@ -45,14 +47,38 @@ def _partition_kernel(
             f"{list(np.shape(data))}, partitions.shape = {list(np.shape(partitions))}"
         )
     keys = np.asarray(partitions).reshape(-1)
+    rows = np.reshape(data, (keys.size, *np.shape(data)[rank:]))
+    found = _divided(rows, keys, num_partitions)
+    if found is not None:
+        return found
     outside = (keys < 0) | (keys >= num_partitions)
     if outside.any():
         at = int(np.argmax(outside))
         raise ValueError(f"partitions[{at}] = {keys[at]} is not in [0, {num_partitions})")
-    rows = np.reshape(data, (keys.size, *np.shape(data)[rank:]))
     ordered = rows[stable_order(keys)]
     ends = np.cumsum(np.bincount(keys, minlength=num_partitions))
     return np.split(ordered, ends[:-1])
+
+
+def _divided(rows: np.ndarray, keys: np.ndarray, count: int) -> list[np.ndarray] | None:
+    """Divide rows by generated code, in a fifth of the time if they are few; None where there is
+    none, and where a key is out of range.
+    """
+    if not (_is_plain(rows) and _is_plain(keys) and generated.worthwhile(rows.size)):
+        return None
+    divide = generated.routine("divide_rows", _width(rows.dtype, rows.shape[1:]))
+    return None if divide is None else divide(rows, keys, count)
+
+
+def _is_plain(array: np.ndarray) -> bool:
+    """Return whether generated code can read an array."""
+    flags = array.flags
+    return flags.c_contiguous and flags.aligned and not array.dtype.hasobject
+
+
+def _width(dtype: np.dtype, rest: tuple[int, ...]) -> int:
+    """Return the bytes of rows of one element, which a register holds; 0 for other rows."""
+    return dtype.itemsize if math.prod(rest) == 1 and dtype.itemsize in (4, 8) else 0
 
 
 def _partition_gradient(b: OpBuilder, op: Operation, *grads: Any) -> Any:
@@ -115,14 +141,37 @@ def _stitch_kernel(indices: Any, data: Any) -> np.ndarray:
             raise ValueError(
                 f"rows differ in shape: {list(rest)} and {list(np.shape(rows)[rank:])}"
             )
+    found = _merged(list(map(np.asarray, indices)), list(map(np.asarray, data)), rest)
+    if found is not None:
+        return found
+    for where in indices:
         if np.size(where) and np.min(where) < 0:
             raise ValueError(f"indices[{np.argmin(where)}] is out of range: {np.min(where)}")
     count = max((int(np.max(where)) + 1 for where in indices if np.size(where)), default=0)
-    check_room((count, *rest), data[0].dtype, "the largest of indices")
+    _check_merged(count, rest, data[0].dtype)
     merged = zero_array((count, *rest), data[0].dtype)
     for where, rows in zip(indices, data, strict=True):
         merged[np.asarray(where).reshape(-1)] = np.reshape(rows, (np.size(where), *rest))
     return merged
+
+
+def _check_merged(count: int, rest: tuple[int, ...], dtype: np.dtype) -> None:
+    check_room((count, *rest), dtype, "the largest of indices")
+
+
+def _merged(
+    indices: list[np.ndarray], data: list[np.ndarray], rest: tuple[int, ...]
+) -> np.ndarray | None:
+    """Merge rows by generated code; None where there is none, and where an index is negative."""
+    if not all(map(_is_plain, [*indices, *data])):
+        return None
+    if not generated.worthwhile(sum(rows.size for rows in data)):
+        return None
+    dtype = data[0].dtype
+    merge = generated.routine("merge_rows", _width(dtype, rest))
+    if merge is None:
+        return None
+    return merge(indices, data, rest, lambda count: _check_merged(count, rest, dtype))
 
 
 def _stitch_gradient(b: OpBuilder, op: Operation, dy: Any) -> Any:

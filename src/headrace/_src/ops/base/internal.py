@@ -75,7 +75,7 @@ def _generator(*, seed: int, seed2: int, ctx: Any) -> philox.PhiloxState:
 
 
 def _advance(state: philox.PhiloxState, *, count: int) -> np.ndarray:
-    return state.reserve(count * philox.SAMPLES_PER_OUTPUT).words()
+    return state.reserve_words(count * philox.SAMPLES_PER_OUTPUT)
 
 
 def _reserve(*, seed: int, seed2: int, count: int, ctx: Any) -> np.ndarray:

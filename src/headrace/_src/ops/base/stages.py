@@ -12,6 +12,7 @@ each process decides (`keeps_stages` is the whole condition, on nodes and on com
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from heapq import heapify, heappop, heappush
 
 from headrace._src.graph.dataflow import Dataflow, Node
 from headrace._src.ops.base.transfers import is_recv, is_send
@@ -62,10 +63,51 @@ def keeps_stages(flow: Dataflow) -> bool:
 
 
 def in_stages(flow: Dataflow) -> tuple[Node, ...]:
-    """Return the nodes of a partition in order of their earliest stages, otherwise in the flow's.
+    """Return the nodes of a partition in order of their earliest stages. In each stage, what other
+    partitions wait for comes first, Sends come as soon and Recvs as late as possible; otherwise the
+    flow's order is kept.
 
     A partition that runs in this order, and waits where a Recv has no value yet, waits for a Send
     that is behind Recvs of smaller stages only. So partitions cannot wait in a circle.
     """
     earliest = arrivals(flow.nodes)
-    return tuple(sorted(flow.nodes, key=earliest.__getitem__))
+    waiting: dict[Node, int] = {}
+    followers: dict[Node, list[Node]] = {node: [] for node in flow.nodes}
+    for node in flow.nodes:
+        sources = {*(v.producer for v in node.inputs), *node.controls} & followers.keys()
+        waiting[node] = len(sources)
+        for source in sources:
+            followers[source].append(node)  # type: ignore[index]
+    urgent = _awaited_elsewhere(flow.nodes, earliest)
+    rank = {
+        node: (
+            earliest[node],
+            node not in urgent,
+            0 if is_send(node) else 2 if is_recv(node) else 1,
+            i,
+        )
+        for i, node in enumerate(flow.nodes)
+    }
+    ready = [(rank[node], node) for node, count in waiting.items() if not count]
+    heapify(ready)
+    order: list[Node] = []
+    while ready:
+        node = heappop(ready)[1]
+        order.append(node)
+        for follower in followers[node]:
+            waiting[follower] -= 1
+            if not waiting[follower]:
+                heappush(ready, (rank[follower], follower))
+    return tuple(order)
+
+
+def _awaited_elsewhere(nodes: Sequence[Node], earliest: dict[Node, int]) -> set[Node]:
+    """Return the nodes that a Send of the same earliest stage needs."""
+    found: set[Node] = set()
+    for node in reversed(nodes):
+        if is_send(node):
+            found.add(node)
+        if node in found:
+            before = (*(v.producer for v in node.inputs), *node.controls)
+            found.update(n for n in before if earliest.get(n) == earliest[node])  # type: ignore[arg-type, misc]
+    return found

@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from headrace._src.ops.random.philox import PhiloxState, words
+from headrace._src.lowering import generated
+from headrace._src.ops.random.philox import PhiloxState, Stream, draw_uniform, words
 
 __all__ = [
     "Distribution",
@@ -24,6 +25,7 @@ __all__ = [
     "draw",
     "expected_count",
     "fixed",
+    "last_places",
     "log_uniform",
     "outcome",
     "uniform",
@@ -35,12 +37,12 @@ _SAMPLES_PER_CANDIDATE = 512  # TensorFlow's bound for one call
 
 @dataclass(frozen=True)
 class Distribution:
-    """A distribution over `size` classes: `pick` maps words (uint32) to classes, `probability`
-    returns the probability of a class.
+    """A distribution over `size` classes: `pick` returns the classes that a number of samples of a
+    stream give, `probability` returns the probability of a class.
     """
 
     size: int
-    pick: Callable[[np.ndarray], np.ndarray]
+    pick: Callable[[Stream, int], np.ndarray]
     probability: Callable[[np.ndarray], np.ndarray]
 
 
@@ -53,14 +55,36 @@ def draw(
         raise ValueError("Sampler's range is too small.")
     samples = count  # four words each
     while True:
-        picked = distribution.pick(words(stream, samples).reshape(-1))
+        picked = distribution.pick(stream, samples)
         if not unique and len(picked) >= count:
             return picked[:count], count
-        found, first = np.unique(picked, return_index=True)
-        if unique and len(found) >= count:
-            order = np.sort(first)[:count]
-            return picked[order], int(order[-1]) + 1
+        if unique:
+            places = _first_places(picked, count)
+            if len(places) == count:
+                return picked[places], int(places[-1]) + 1 if count else 0
         samples *= 2
+
+
+def _first_places(keys: np.ndarray, limit: int) -> np.ndarray:
+    """Return where new keys occur, in order, `limit` of them at most."""
+    if generated.worthwhile(keys.size):
+        find = generated.routine("first_places")
+        if find is not None:
+            return find(keys, limit)
+    return np.sort(np.unique(keys, return_index=True)[1])[:limit]
+
+
+def last_places(keys: np.ndarray, asked: np.ndarray) -> np.ndarray:
+    """Return the last place of each of the `asked` among the keys, -1 where there is none."""
+    if generated.worthwhile(keys.size):
+        find = generated.routine("last_places")
+        if find is not None:
+            return find(np.ascontiguousarray(keys), np.ascontiguousarray(asked))
+    found, last = np.unique(keys[::-1], return_index=True)
+    if not len(found):
+        return np.full(len(asked), -1)
+    at = np.minimum(np.searchsorted(found, asked), len(found) - 1)
+    return np.where(found[at] == asked, len(keys) - 1 - last[at], -1)
 
 
 def expected_count(probability: np.ndarray, count: int, tries: int) -> np.ndarray:
@@ -76,8 +100,8 @@ def expected_count(probability: np.ndarray, count: int, tries: int) -> np.ndarra
 # -- Distributions ---------------------------------------------------------------------------------
 
 
-def _pairs(raw: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    whole = raw[: len(raw) // 2 * 2].astype(np.uint64)
+def _pairs(stream: Stream, samples: int) -> tuple[np.ndarray, np.ndarray]:
+    whole = words(stream, samples).reshape(-1).astype(np.uint64)
     return whole[::2], whole[1::2]
 
 
@@ -90,8 +114,8 @@ def _below(numbers: np.ndarray, limit: int, bits: int) -> np.ndarray:
 def uniform(size: int) -> Distribution:
     """All classes are equally likely."""
 
-    def pick(raw: np.ndarray) -> np.ndarray:
-        low, high = _pairs(raw)
+    def pick(stream: Stream, samples: int) -> np.ndarray:
+        low, high = _pairs(stream, samples)
         return _below(high << np.uint64(32) | low, size, 64).astype(np.int64)
 
     return Distribution(size, pick, lambda c: np.full(np.shape(c), 1.0 / size))
@@ -101,11 +125,13 @@ def log_uniform(size: int) -> Distribution:
     """Class c has probability log((c + 2) / (c + 1)) / log(size + 1): Zipf's law."""
     scale = np.log1p(float(size))
 
-    def pick(raw: np.ndarray) -> np.ndarray:
-        high, low = _pairs(raw)
-        mantissa = (high & np.uint64(0xFFFFF)) << np.uint64(32) | low
-        fraction = mantissa.astype(np.float64) * 2.0**-52
-        return (np.exp(fraction * scale).astype(np.int64) - 1) % size
+    def pick(stream: Stream, samples: int) -> np.ndarray:
+        numbers = draw_uniform(stream, [2 * samples], np.float64)
+        numbers *= scale
+        found = np.exp(numbers, out=numbers).astype(np.int64)
+        found -= 1
+        found[found == size] = 0  # by rounding
+        return found
 
     def probability(classes: np.ndarray) -> np.ndarray:
         c = np.asarray(classes, np.float64)
@@ -119,7 +145,8 @@ def weighed(weights: np.ndarray) -> Distribution:
     ends = np.cumsum(weights)
     total = int(ends[-1])
 
-    def pick(raw: np.ndarray) -> np.ndarray:
+    def pick(stream: Stream, samples: int) -> np.ndarray:
+        raw = words(stream, samples).reshape(-1)
         return np.searchsorted(ends, _below(raw, total, 32), side="right").astype(np.int64)
 
     def probability(classes: np.ndarray) -> np.ndarray:
@@ -142,8 +169,8 @@ def fixed(weights: Sequence[float]) -> Distribution:
     total = np.float32(given.sum(dtype=np.float32))
     keep, alias = alias_table(given)
 
-    def pick(raw: np.ndarray) -> np.ndarray:
-        low, high = _pairs(raw)
+    def pick(stream: Stream, samples: int) -> np.ndarray:
+        low, high = _pairs(stream, samples)
         fractions = (low & np.uint64(0x7FFFFF)).astype(np.float64) * 2.0**-23
         chosen = (high % np.uint64(size)).astype(np.int64)
         return np.where(fractions < keep[chosen], chosen, alias[chosen])
@@ -179,8 +206,9 @@ def outcome(
     drawn ones.
     """
     drawn, tries = draw(state, distribution, count, unique)
-    expected = [
-        expected_count(distribution.probability(c), count, tries).astype(np.float32)
-        for c in (np.asarray(true_classes), drawn)
-    ]
-    return drawn, expected[0], expected[1]
+    true_classes = np.asarray(true_classes)
+    classes = np.concatenate([true_classes.reshape(-1), drawn])
+    expected = expected_count(distribution.probability(classes), count, tries)
+    expected = expected.astype(np.float32, copy=False)
+    of_true = expected[: true_classes.size].reshape(true_classes.shape)
+    return drawn, of_true, expected[true_classes.size :]

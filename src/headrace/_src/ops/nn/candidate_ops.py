@@ -318,19 +318,18 @@ def fixed_unigram_candidate_sampler_op(
 
 # -- Accidental hits -------------------------------------------------------------------------------
 
+_LOWEST = np.finfo(np.float32).min
+
 
 def _hits(true_classes, sampled_candidates, *, num_true, seed, seed2):
     _check(true_classes, num_true)
     if sampled_candidates.ndim != 1:
         raise ValueError("sampled_candidates must be a vector")
     # If a candidate was drawn more than once, its last position counts.
-    found, last = np.unique(sampled_candidates[::-1], return_index=True)
-    places = len(sampled_candidates) - 1 - last
-    flat = true_classes.reshape(-1)
-    at = np.minimum(np.searchsorted(found, flat), max(len(found) - 1, 0))
-    hit = np.flatnonzero(found[at] == flat) if len(found) else np.zeros(0, np.int64)
-    weights = np.full(len(hit), np.finfo(np.float32).min, np.float32)
-    return (hit // num_true).astype(np.int32), places[at[hit]].astype(np.int64), weights
+    places = candidate_kernels.last_places(sampled_candidates, true_classes.reshape(-1))
+    hit = np.flatnonzero(places >= 0)
+    weights = np.full(len(hit), _LOWEST, np.float32)
+    return (hit // num_true).astype(np.int32), places[hit], weights
 
 
 def _hits_infer(c: Any, true_classes: TensorShape, sampled: TensorShape) -> list[Any]:

@@ -60,6 +60,7 @@ _STATELESS_KEY = 0x02461E29_3EC8F720
 
 _FLOATS = tuple(np.dtype(t) for t in (np.float16, ml_dtypes.bfloat16, np.float32, np.float64))
 _INTEGERS = np.dtype(np.int32), np.dtype(np.int64)
+_EXACT = ("uniform", "integer")  # generated code gives the same bits
 
 # The smallest uniform number that Box-Muller takes the logarithm of.
 _LEAST_UNIFORM = 1e-7
@@ -114,11 +115,19 @@ class PhiloxState(Resumable):
 
     def reserve(self, samples: int) -> Stream:
         """Reserve the next `samples` samples for the caller; return where they start."""
+        return Stream.of_words(self.reserve_words(samples))
+
+    def reserve_words(self, samples: int) -> np.ndarray:
+        """Reserve the next `samples` samples; return the words of the stream where they start."""
         if samples < 0:
             raise ValueError(f"cannot reserve {samples} samples")
         with self.lock:
-            start = Stream.of_words(self.value)
-            self.value[:] = start.skip(samples).words()
+            start = self.value.copy()
+            low = self.value.item(1) + samples
+            if low <= _MASK64:  # nearly always: a new array of Python's integers costs 3 us
+                self.value[1] = low
+            else:
+                self.value[:] = Stream.of_words(start).skip(samples).words()
         return start
 
     def saved(self) -> dict[str, np.ndarray]:
@@ -350,8 +359,11 @@ def _generated(
     kind: np.dtype,
     bounds: tuple[int, int] = (0, 0),
 ) -> np.ndarray | None:
-    """Compute a large output by generated code; return None where there is none."""
-    if output_size(shape) < generated.LEAST:
+    """Compute an output by generated code; return None where there is none. Small outputs are, if
+    they are equal bit for bit.
+    """
+    size = output_size(shape)
+    if size < generated.LEAST and not (distribution in _EXACT and generated.worthwhile(size)):
         return None
     fill = generated.random_numbers(distribution, kind.name)
     if fill is None:

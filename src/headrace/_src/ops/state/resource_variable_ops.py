@@ -23,7 +23,7 @@ from headrace._src.graph.definition import NOT_DIFFERENTIABLE, Effect, Sample
 from headrace._src.graph.operation import Tensor
 from headrace._src.lowering import row_anchors
 from headrace._src.lowering.rules import Anchor, Read, Update
-from headrace._src.ops.array.index_checks import check_indices, row_numbers
+from headrace._src.ops.array.index_checks import check_indices, row_numbers, take
 from headrace._src.ops.base import infer
 from headrace._src.ops.base.builder import OpBuilder
 from headrace._src.ops.base.counted import counted
@@ -260,7 +260,7 @@ def _gather_kernel(state, indices, *, dtype, batch_dims):
         raise ValueError(f"params must be at least {batch_dims + 1} dimensional")
     indices = check_indices(indices, params.shape[batch_dims])
     if not batch_dims:
-        return params.take(indices, axis=0)
+        return take(params, indices)
     if params.shape[:batch_dims] != indices.shape[:batch_dims]:
         raise ValueError(
             f"the first {batch_dims} dimensions of params.shape {show_shape(params.shape)} and "

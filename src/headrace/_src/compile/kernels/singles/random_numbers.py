@@ -22,7 +22,7 @@ from headrace._src.compile.codegen.emit import F32, F64, I32, I64, PTR, Function
 from headrace._src.compile.codegen.kernel_spec import Team
 from headrace._src.compile.codegen.pointwise_code import load_value, memory_type, store_value
 from headrace._src.compile.kernels.anchor_kind import AnchorKind, Arrays, Family, numpy_dtype
-from headrace._src.compile.native.array_runners import runner
+from headrace._src.compile.native.array_runners import team_runner
 from headrace._src.devices.target import SIZES
 from headrace._src.lowering.anchors import Advance, Random
 from headrace._src.ops.random import philox as drawn
@@ -41,6 +41,7 @@ _KEY_STEPS = 0x9E3779B9, 0xBB67AE85
 _SEED_KEY = 0x02461E29_3EC8F720
 _LEAST_UNIFORM = 1e-7
 _TRUNCATION = 2.0
+_PER_NUMBER = 8  # operations, about
 
 
 @dataclass(frozen=True)
@@ -401,10 +402,10 @@ def _build_advance(builder: Builder, group: Group) -> None:
 
 def routine(distribution: str, dtype: str) -> Callable[..., None]:
     """The function (stream, limits, array) that fills an array from a stream."""
-    run = runner(RandomNumbers(distribution, dtype))
+    run = team_runner(RandomNumbers(distribution, dtype))
 
     def fill(stream: np.ndarray, limits: tuple[int, int], out: np.ndarray) -> None:
-        run(stream, np.array([out.size, *limits]), out)
+        run(_PER_NUMBER * out.size, stream, np.array([out.size, *limits]), out)
 
     return fill
 
