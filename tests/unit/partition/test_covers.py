@@ -3,6 +3,7 @@
 import pytest
 
 import headrace as tf
+from headrace._src.graph.partition import Partitions
 from headrace._src.partition.covers import covers, joined
 from headrace._src.partition.shares import shares
 from tests.unit.partition.steps import CPU, parted
@@ -20,7 +21,9 @@ def on(number):
 
 def covering(fetches=(), targets=()):
     """Return who covers whom, with each device as a task."""
-    found = covers(shares(parted(list(fetches), list(targets)), str), str)
+    parts = parted(list(fetches), list(targets))
+    assert isinstance(parts, Partitions)
+    found = covers(shares(parts, str), str)
     return {CPU.index(task): sorted(map(CPU.index, tasks)) for task, tasks in found.items()}
 
 

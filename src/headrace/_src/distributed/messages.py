@@ -337,8 +337,8 @@ class FetchedPiece(NamedTuple):
 
 
 class AbortStep(NamedTuple):
-    """Stop a step. The answer is still StepDone or StepFailed, also of a worker that was silent when
-    its part ended. `gentle`: no part has failed yet, so elements that were taken from queues must
+    """Stop a step. The answer is still StepDone or StepFailed, also of a worker whose part ended
+    without one. `gentle`: no part has failed yet, so elements that were taken from queues must
     reach their receivers (see runtime.served).
     """
 
