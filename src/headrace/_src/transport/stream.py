@@ -69,8 +69,8 @@ def large_bytes(frame: Frame) -> int:
 
 
 def _told_of_releases(stream: FrameStream) -> Callable[[int], None]:
-    """Return a function that tells a stream that a lease has ended. Arrays call it in the end, which
-    the stream's user may keep: they must not keep the stream.
+    """Return a function that tells a stream that a lease has ended. The last use of an array calls
+    it, which may be long after the connection has ended: it must not keep the stream.
     """
     known = weakref.ref(stream)
 
