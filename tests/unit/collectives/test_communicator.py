@@ -1,9 +1,11 @@
 """Collectives among ranks: over shared memory, over rings, and both."""
 
+import gc
 import queue
 import random
 import socket
 import time
+import weakref
 from concurrent.futures import Future
 
 import ml_dtypes
@@ -404,3 +406,18 @@ def test_a_cancelled_collective_in_the_background(ranks):
     first.all_reduce("x", [np.ones(3, "f")], background=True).cancel(RuntimeError("enough"))
     with pytest.raises(RankLostError, match="rank 0 gave up all-reduce 'x'"):
         wait(second.all_reduce("y", [np.ones(3, "f")], background=True))
+
+
+@pytest.mark.parametrize("hosts", [["a", "a"], None])
+def test_a_closed_rank_leaves_no_memory_and_no_descriptors(ranks, hosts):
+    found = ranks(2, hosts)
+    given = np.ones(200_000, np.float32)
+    found.run(lambda each: each.all_reduce("x", [given]))
+    found.close()
+    left = [weakref.ref(part) for each in found.all for part in (each, each.loop, each.arena)]
+    found.all.clear()
+    end = time.monotonic() + 20.0
+    while any(part() is not None for part in left) and time.monotonic() < end:
+        gc.collect()
+        time.sleep(0.05)
+    assert [part() for part in left] == [None] * 6

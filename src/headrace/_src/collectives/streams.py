@@ -259,8 +259,8 @@ class Streams:
         for each in self._sockets:
             each.close()
 
-    def __del__(self) -> None:
-        os.close(self._wake)  # not when the thread ends: others may still write to it
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:  # see transport.slabs
+        close(self._wake)  # not when the thread ends: others may still write to it
 
     # -- The thread --------------------------------------------------------------------------------
 

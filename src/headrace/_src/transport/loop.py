@@ -325,9 +325,9 @@ class Loop:
             listener.close()
         self._epoll.close()
 
-    def __del__(self) -> None:
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:  # see transport.slabs
         # Not when the thread ends: others may still signal, and the number may have been reused.
-        os.close(self._wake)
+        close(self._wake)
 
     # -- Connections that come in ------------------------------------------------------------------
 
