@@ -11,15 +11,8 @@ from dataclasses import replace
 from headrace._src.compile.codegen.epilogue import Epilogue
 from headrace._src.compile.codegen.kernel_spec import Kernel
 from headrace._src.compile.kernels.gemm.fully_connected import small_batch, small_batch_backward
-from headrace._src.compile.kernels.gemm.gemm import (
-    BLOCK_COLUMNS,
-    WHOLE,
-    Gemm,
-    PackB,
-    gemm,
-    nothing,
-    rounding,
-)
+from headrace._src.compile.kernels.gemm.gemm import Gemm, PackB, gemm, nothing, rounding
+from headrace._src.compile.kernels.gemm.gemm_blocking import BLOCK_COLUMNS, WHOLE
 from headrace._src.compile.kernels.gemm.gemm_narrow import narrow_product
 from headrace._src.compile.kernels.gemm.gemm_onednn import OneDnnGemm
 from headrace._src.compile.kernels.gemm.gemm_pack import panel_count
