@@ -167,7 +167,7 @@ def _additive_score(query: Tensor, keys: Tensor, normalize: bool) -> Tensor:
     """Return v . tanh(keys + query) for each step of the memory; normalized: with v scaled to the
     length g, and a bias in the tanh.
     """
-    units = keys.shape.as_list()[2]
+    units: Any = keys.shape.as_list()[2]
     query = b.expand_dims(query, 1)
     v = get_variable("attention_v", [units], dtype=query.dtype)
     if not normalize:
