@@ -213,7 +213,8 @@ def test_a_program_is_stopped_after_some_runs(explain):
     assert result.exit_code == 0
 
 
-def test_a_program_whose_threads_run_steps_is_stopped(tmp_path):
+@pytest.mark.parametrize("ctrl_c", [signal.SIG_DFL, signal.SIG_IGN], ids=["heeded", "ignored"])
+def test_a_program_whose_threads_run_steps_is_stopped(tmp_path, ctrl_c):
     code = TRAIN.replace(
         "for step in range(int(sys.argv[1]) if len(sys.argv) > 1 else 3):", "def one():"
     )
@@ -226,7 +227,12 @@ def test_a_program_whose_threads_run_steps_is_stopped(tmp_path):
     (tmp_path / "program.py").write_text(code)
     arguments = ["-m", "headrace", "explain", str(tmp_path / "program.py"), "--steps", "5"]
     ran = subprocess.run(
-        [sys.executable, *arguments], capture_output=True, text=True, timeout=240, check=True
+        [sys.executable, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, ctrl_c),
     )
     assert "stopped after 5 runs" in ran.stderr
     assert "step loss:0" in ran.stdout
