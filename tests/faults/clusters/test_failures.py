@@ -30,7 +30,7 @@ def started():
         server.stop()
 
 
-def until(condition, limit=30.0):
+def until(condition, limit=120.0):
     end = time.monotonic() + limit
     while not condition():
         assert time.monotonic() < end, "it does not happen"

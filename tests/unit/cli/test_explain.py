@@ -241,7 +241,8 @@ def test_a_program_is_stopped_after_some_runs(explain):
     assert result.exit_code == 0
 
 
-def test_a_program_whose_threads_run_steps_is_stopped(tmp_path):
+@pytest.mark.parametrize("ctrl_c", [signal.SIG_DFL, signal.SIG_IGN], ids=["heeded", "ignored"])
+def test_a_program_whose_threads_run_steps_is_stopped(tmp_path, ctrl_c):
     code = TRAIN.replace(
         "for step in range(int(sys.argv[1]) if len(sys.argv) > 1 else 3):", "def one():"
     )
@@ -254,7 +255,12 @@ def test_a_program_whose_threads_run_steps_is_stopped(tmp_path):
     (tmp_path / "program.py").write_text(code)
     arguments = ["-m", "headrace", "explain", str(tmp_path / "program.py"), "--steps", "5"]
     ran = subprocess.run(
-        [sys.executable, *arguments], capture_output=True, text=True, timeout=100, check=True
+        [sys.executable, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, ctrl_c),
     )
     assert "stopped after 5 runs" in ran.stderr
     assert "step loss:0" in ran.stdout
@@ -307,7 +313,7 @@ def test_ctrl_c_ends_the_program_and_explains(tmp_path):
                 assert process.poll() is None
             time.sleep(1)
             os.kill(process.pid, signal.SIGINT)
-            shown, said = process.communicate(timeout=60)
+            shown, said = process.communicate(timeout=240)
         finally:
             process.kill()
     assert "step loss:0" in shown, said

@@ -11,7 +11,7 @@ from headrace._src.collectives.communicator import Communicator
 from headrace._src.collectives.coordinator import CoordinatorService
 from headrace._src.horovod.process import wait
 
-PATIENCE = 20.0  # seconds
+PATIENCE = 120.0  # seconds; only a hang takes that long
 
 
 class Ranks:

@@ -13,7 +13,7 @@ def run(text, **options):
         [sys.executable, "-c", code],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
         check=False,
         **options,
     )

@@ -46,7 +46,7 @@ print("FACTS", json.dumps(facts))
 """
 
 
-def launch(script, *arguments, settings=None, patience=60):
+def launch(script, *arguments, settings=None, patience=240):
     """Run a script on ranks; return the facts that they print, and everything else."""
     command = [sys.executable, "-m", "headrace", "launch", str(script), *arguments]
     environment = {**os.environ, **(settings or {})}
@@ -165,7 +165,7 @@ def without_launcher(script, count):
             ),
         )
     try:
-        printed = [each.communicate(timeout=60)[0] for each in ranks]
+        printed = [each.communicate(timeout=240)[0] for each in ranks]
         return [each.returncode for each in ranks], printed
     finally:
         for each in ranks:

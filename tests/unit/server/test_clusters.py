@@ -34,7 +34,7 @@ def session(cluster):
             yield made
 
 
-def until(condition, limit=30.0):
+def until(condition, limit=120.0):
     end = time.monotonic() + limit
     while not condition():
         assert time.monotonic() < end, "it does not happen"

@@ -51,8 +51,8 @@ class PagePipe:
                 self._ends = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
                 fcntl.fcntl(self._ends[1], fcntl.F_SETPIPE_SZ, _CAPACITY)
 
-    def __del__(self, close: Callable[[int], None] = os.close) -> None:  # see transport.slabs
-        for end in self._ends:
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        for end in self._ends:  # at Python's end there is no module `os` any more
             close(end)
 
     def send(self, data: memoryview, address: int) -> int:

@@ -77,6 +77,8 @@ class LoopTimer:
 class Loop:
     """Polls sockets and calls back, in a thread of its own."""
 
+    _wake = -1
+
     def __init__(self, name: str = "headrace-loop") -> None:
         self._epoll = select.epoll()
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -325,9 +327,11 @@ class Loop:
             listener.close()
         self._epoll.close()
 
-    def __del__(self, close: Callable[[int], None] = os.close) -> None:  # see transport.slabs
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
         # Not when the thread ends: others may still signal, and the number may have been reused.
-        close(self._wake)
+        # At Python's end there is no module `os` any more.
+        if self._wake >= 0:
+            close(self._wake)
 
     # -- Connections that come in ------------------------------------------------------------------
 
