@@ -6,7 +6,11 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace._src.core.errors import InvalidArgumentError, UnavailableError
+from headrace._src.core.errors import (
+    DeadlineExceededError,
+    InvalidArgumentError,
+    UnavailableError,
+)
 from headrace._src.runtime.brief_step import BriefStep, MeasuredStep, line_of
 from headrace._src.runtime.pace import Pace
 from tests.unit.runtime.tasks import executables, program_of
@@ -197,3 +201,19 @@ def test_a_measured_step_notes_its_time_once():
         ((fetches, error),) = tasks[0].outcomes
         assert error is None and fetches[0].tolist() == [1.25, 5.0]
         assert len(noted) == 2 and all(seconds > 0 for seconds in noted)
+
+
+def test_a_late_step_names_what_it_waits_for():
+    with on(0):
+        start = tf.Variable([0.5, 1.0]).read_value()
+    y = there_and_back(start)
+    with session() as s:
+        s.run(tf.global_variables_initializer())
+        tasks, _, _ = tasks_of(s, [y])
+        for task in tasks:
+            task.start([])
+        error = tasks[1].step.lateness()
+    assert isinstance(error, DeadlineExceededError)
+    assert "the step's deadline passed while " in error.message
+    assert " waited for " in error.message and "CPU:0" in error.message
+    assert f"'{error.op.name}'" in error.message

@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 from time import thread_time
 from typing import Any
 
-from headrace._src.core.errors import InvalidArgumentError
+from headrace._src.core.errors import DeadlineExceededError, InvalidArgumentError
 from headrace._src.devices.device import Device
 from headrace._src.devices.resources import Resources
-from headrace._src.graph.dataflow import ValueType
+from headrace._src.graph.dataflow import ValueType, origin_of
 from headrace._src.graph.definition import asks_for_step
 from headrace._src.ops.base.transfers import NOTHING, RECV, SEND, SEND_CONTROL
 from headrace._src.runtime.executor import Executable, store
@@ -132,6 +132,18 @@ class BriefStep:
             return None
         del value
         return self._advance()
+
+    def lateness(self) -> BaseException:
+        """Return the error of a step whose deadline has passed while it waited."""
+        recv = self._line.code[self._next][1]
+        op = origin_of(recv)
+        return DeadlineExceededError(
+            None,
+            op,
+            "Timed out waiting for notification: the step's deadline passed while "
+            f"{op.type} '{op.name}' waited for {recv.attrs['tensor_name']} from "
+            f"{recv.attrs['send_device']}",
+        )
 
     def _advance(self) -> Outcome | None:
         code, slots, arrived = self._line.code, self._slots, self._arrived

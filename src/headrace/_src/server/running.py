@@ -443,8 +443,9 @@ class WorkerState:
         if number in self._lines:
             if gentle:
                 return None  # it waits for nothing but other tasks
-            del self._lines[number]
-            return None, error
+            step = self._lines.pop(number)
+            late = isinstance(error, errors.DeadlineExceededError)
+            return None, step.lateness() if late else error
         running = self._running.get(number)
         if running is None:
             return None
