@@ -272,7 +272,8 @@ class FrameStream:
         """
         if not self._released or self.error is not None:
             return True
-        return self._write(self._releases())
+        found = self._releases()
+        return not found or self._write(found)  # another thread may have taken all of them
 
     def _releases(self) -> list[Any]:
         """Return the frames that tell the peer which tensors are not used any more."""
