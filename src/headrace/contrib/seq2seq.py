@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from headrace._src.layers.recurrent.seq2seq.decoding import (
         BasicDecoder as BasicDecoder,
         BasicDecoderOutput as BasicDecoderOutput,
-        Decoder as Decoder,
+        StepDecoder as Decoder,
         dynamic_decode as dynamic_decode,
     )
     from headrace._src.layers.recurrent.seq2seq.helpers import (
@@ -94,7 +94,7 @@ _HOMES = {
     "BeamSearchDecoderOutput": "headrace._src.layers.recurrent.seq2seq.beam_search:BeamSearchDecoderOutput",
     "BeamSearchDecoderState": "headrace._src.layers.recurrent.seq2seq.beam_search:BeamSearchDecoderState",
     "CustomHelper": "headrace._src.layers.recurrent.seq2seq.helpers:CustomHelper",
-    "Decoder": "headrace._src.layers.recurrent.seq2seq.decoding:Decoder",
+    "Decoder": "headrace._src.layers.recurrent.seq2seq.decoding:StepDecoder",
     "FinalBeamSearchDecoderOutput": "headrace._src.layers.recurrent.seq2seq.beam_search:FinalBeamSearchDecoderOutput",
     "GreedyEmbeddingHelper": "headrace._src.layers.recurrent.seq2seq.helpers:GreedyEmbeddingHelper",
     "Helper": "headrace._src.layers.recurrent.seq2seq.helpers:Helper",

@@ -786,7 +786,7 @@ if TYPE_CHECKING:
         get_variable as get_variable,
     )
     from headrace._src.variables.module import (
-        Module as Module,
+        OwnerModule as Module,
     )
     from headrace._src.variables.options import (
         VariableAggregation as VariableAggregation,
@@ -1490,7 +1490,7 @@ _HOMES = {
     "LogMessage": "headrace._src.core.proto:LogMessage",
     "MONOLITHIC_BUILD": "headrace._src.core.versions_and_text:MONOLITHIC_BUILD",
     "MetaGraphDef": "headrace._src.core.proto:MetaGraphDef",
-    "Module": "headrace._src.variables.module:Module",
+    "Module": "headrace._src.variables.module:OwnerModule",
     "NameAttrList": "headrace._src.core.proto:NameAttrList",
     "NoGradient": "headrace._src.gradients.registry:NotDifferentiable",
     "NodeDef": "headrace._src.core.proto:NodeDef",

@@ -15,7 +15,7 @@ from headrace._src.graph.default import get_default_graph
 from headrace._src.ops.base.to_tensor import name_scope
 from headrace._src.variables.variable import Variable
 
-__all__ = ["Module", "ModuleBase"]
+__all__ = ["ModuleBase", "OwnerModule"]
 
 
 class ModuleBase:
@@ -64,7 +64,7 @@ class ModuleBase:
 
 
 @export("Module")
-class Module(ModuleBase):
+class OwnerModule(ModuleBase):
     """An object that owns the variables and modules among its attributes.
 
     name: "snake_case" of the class's name if not given. Methods decorated with `with_name_scope`
@@ -92,6 +92,9 @@ class Module(ModuleBase):
     def name_scope(self) -> Any:
         """A context manager that opens the module's name scope."""
         return get_default_graph().name_scope(self._scope_name)
+
+
+OwnerModule.__name__ = "Module"  # its name for programs; an unnamed one is called after it
 
 
 def _snake_case(name: str) -> str:

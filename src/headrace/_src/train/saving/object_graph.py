@@ -18,7 +18,7 @@ from headrace._src.graph.default import get_default_graph
 from headrace._src.layers.layer import Layer
 from headrace._src.ops.state.table_classes import ChangeableTable, LookupInterface
 from headrace._src.train.optimizers.optimizer import Optimizer
-from headrace._src.variables.module import Module
+from headrace._src.variables.module import OwnerModule
 from headrace._src.variables.variable import Variable
 
 __all__ = [
@@ -63,7 +63,7 @@ class PythonState(ABC):
 
 def is_trackable(value: Any) -> bool:
     """Return whether an object can be part of a checkpoint."""
-    kinds = Holder | Module | Variable | Optimizer | Layer | LookupInterface | PythonState
+    kinds = Holder | OwnerModule | Variable | Optimizer | Layer | LookupInterface | PythonState
     return isinstance(value, kinds)
 
 
@@ -90,7 +90,7 @@ def children(value: Any) -> dict[str, Any]:
     """Return the objects reached from an object in one step, by name."""
     if isinstance(value, Holder):
         return value._children()
-    if isinstance(value, Module):
+    if isinstance(value, OwnerModule):
         return {name: v for name, v in vars(value).items() if holds(v)}
     if isinstance(value, Optimizer):
         graph = get_default_graph()

@@ -19,7 +19,7 @@ from headrace._src.layers.functional_loops import scan
 from headrace._src.layers.layer import Layer
 from headrace._src.layers.recurrent.cell import check_cell
 from headrace._src.layers.recurrent.seq2seq.attention_wrapper import AttentionWrapperState
-from headrace._src.layers.recurrent.seq2seq.decoding import Decoder
+from headrace._src.layers.recurrent.seq2seq.decoding import StepDecoder
 from headrace._src.layers.recurrent.seq2seq.helpers import embedder, next_or_zero
 from headrace._src.ops.base.define import b
 from headrace._src.ops.base.to_tensor import convert_to_tensor, name_scope
@@ -131,7 +131,7 @@ def _ordered_arrays(array: Tensor, parents: Tensor, lengths: Tensor) -> Tensor:
 
 
 @export("contrib.seq2seq.BeamSearchDecoder")
-class BeamSearchDecoder(Decoder):
+class BeamSearchDecoder(StepDecoder):
     """Searches for the `beam_width` most likely sequences.
 
     initial_state: that of the cell, for batch * beam_width sequences (tile_batch).

@@ -1,4 +1,4 @@
-"""dynamic_decode: a decoder, step by step, until all its sequences have ended. In: a Decoder. Out:
+"""dynamic_decode: a decoder, step by step, until all its sequences have ended. In: a decoder. Out:
 what its steps emit, its last state, and the lengths of the sequences.
 """
 
@@ -22,11 +22,17 @@ from headrace._src.ops.base.to_tensor import convert_to_tensor, name_scope
 from headrace._src.ops.control.tensor_array import TensorArray
 from headrace._src.variables.scope import variable_scope
 
-__all__ = ["BasicDecoder", "BasicDecoderOutput", "Decoder", "dynamic_decode", "layer_output_size"]
+__all__ = [
+    "BasicDecoder",
+    "BasicDecoderOutput",
+    "StepDecoder",
+    "dynamic_decode",
+    "_layer_output_size",
+]
 
 
 @export("contrib.seq2seq.Decoder")
-class Decoder(ABC):
+class StepDecoder(ABC):
     """What dynamic_decode runs."""
 
     @property
@@ -70,7 +76,7 @@ class BasicDecoderOutput(NamedTuple):
     sample_id: Any
 
 
-def layer_output_size(cell: Any, layer: Any) -> Any:
+def _layer_output_size(cell: Any, layer: Any) -> Any:
     """Return the size of a cell's outputs after a layer, which may be None."""
     if layer is None:
         return cell.output_size
@@ -83,7 +89,7 @@ def layer_output_size(cell: Any, layer: Any) -> Any:
 
 
 @export("contrib.seq2seq.BasicDecoder")
-class BasicDecoder(Decoder):
+class BasicDecoder(StepDecoder):
     """Runs a cell; its helper samples ids and chooses the next inputs.
 
     output_layer: a layer, such as tf.layers.Dense, that makes logits of the cell's outputs.
@@ -108,7 +114,7 @@ class BasicDecoder(Decoder):
 
     @property
     def output_size(self) -> Any:
-        size = layer_output_size(self._cell, self._output_layer)
+        size = _layer_output_size(self._cell, self._output_layer)
         return BasicDecoderOutput(size, self._helper.sample_ids_shape)
 
     @property
@@ -149,7 +155,7 @@ def dynamic_decode(
     maximum_iterations: a limit on the number of steps. kwargs: for `decoder.initialize` and
     `decoder.step`.
     """
-    if not isinstance(decoder, Decoder):
+    if not isinstance(decoder, StepDecoder):
         raise TypeError(f"Expected decoder to be type Decoder, but saw: {type(decoder)}")
     with variable_scope(scope, "decoder"):
         if maximum_iterations is not None:

@@ -183,12 +183,12 @@ class TrainingHelper(_IdHelper):
             finished = b.equal(0, self._sequence_length)
             return finished, next_or_zero(finished, self._zero_inputs, lambda: self._at(0))
 
-    def sample(self, time: Any, outputs: Any, state: Any, name: str | None = None) -> Any:
+    def sample(self, time: Any, outputs: Any, name: str | None = None, **unused_kwargs: Any) -> Any:
         with name_scope(name, "TrainingHelperSample", [time, outputs]):
             return b.cast(b.argmax(outputs, axis=-1), int32)
 
     def next_inputs(
-        self, time: Any, outputs: Any, state: Any, sample_ids: Any, name: str | None = None
+        self, time: Any, outputs: Any, state: Any, name: str | None = None, **unused_kwargs: Any
     ) -> Any:
         with name_scope(name, "TrainingHelperNextInputs", [time, outputs, state]):
             following = time + 1
@@ -274,7 +274,7 @@ class ScheduledEmbeddingTrainingHelper(TrainingHelper):
         self, time: Any, outputs: Any, state: Any, sample_ids: Any, name: str | None = None
     ) -> Any:
         with name_scope(name, "ScheduledEmbeddingTrainingHelperNextInputs", [time, outputs, state]):
-            finished, base, state = super().next_inputs(time, outputs, state, sample_ids)
+            finished, base, state = super().next_inputs(time, outputs, state)
 
             def replaced() -> Tensor:
                 embedded = self._embedding_fn(b.maximum(sample_ids, 0))
@@ -328,7 +328,7 @@ class ScheduledOutputTrainingHelper(TrainingHelper):
         self, time: Any, outputs: Any, state: Any, sample_ids: Any, name: str | None = None
     ) -> Any:
         with name_scope(name, "ScheduledOutputTrainingHelperNextInputs", [time, outputs, state]):
-            finished, base, state = super().next_inputs(time, outputs, state, sample_ids)
+            finished, base, state = super().next_inputs(time, outputs, state)
             chosen = b.cast(sample_ids, boolean)
 
             def replaced() -> Tensor:
