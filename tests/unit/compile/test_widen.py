@@ -150,10 +150,16 @@ def test_weights_that_many_products_share_are_rounded_once():
     assert [_rounding_products(lambda n=n: build(n)) for n in (6, 2)] == [(0, 0), (0, 2)]
 
 
-@pytest.mark.parametrize(("layers", "rounding"), [(1, 2), (2, 0)])
-def test_a_fed_matrix_that_few_products_read_has_no_rounded_copy(layers, rounding, monkeypatch):
-    """Neither in the forward pass nor for the gradient of the weights."""
+@pytest.mark.parametrize(
+    ("layers", "cache", "rounding"), [(1, 1 << 20, 2), (2, 1 << 20, 0), (1, 1 << 18, 0)]
+)
+def test_a_fed_matrix_that_few_products_read_has_no_rounded_copy(
+    layers, cache, rounding, monkeypatch
+):
+    """Neither forward nor for the gradient of the weights, if a core's cache holds it."""
     monkeypatch.setattr(matrix_products, "multiplies", lambda target, precision: False)
+    target = replace(host(), caches=(32 << 10, cache, 32 << 20))
+    monkeypatch.setattr(widen, "host", lambda: target)
 
     def build():
         x = tf.placeholder(tf.float32, [128, 784])

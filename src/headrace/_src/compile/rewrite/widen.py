@@ -196,13 +196,15 @@ class _Widener:
 
     def _rounded_by(self, node: Node) -> dict[int, Value]:
         """Return the float32 matrices that a product rounds as it reads them, by operand. Kernels
-        for few rows or columns don't round the first one.
+        for few rows or columns don't round the first one, and only one that fits into a core's own
+        cache is worth it: the cores needn't exchange it.
         """
         product = contraction_of(node)
         if product is None or product.batch:
             return {}
         few = min(product.m, product.n, product.k) <= _FEW
-        found = {i: self._unrounded(node.inputs[i]) for i in ((1,) if few else (0, 1))}
+        both = not few and 4 * product.m * product.k <= host().l2
+        found = {i: self._unrounded(node.inputs[i]) for i in ((0, 1) if both else (1,))}
         return {i: source for i, source in found.items() if source is not None}
 
     def _unrounded(self, operand: Value) -> Value | None:
