@@ -9,22 +9,20 @@ from typing import Any
 from headrace._src.core.export import export
 from headrace._src.core.tensor_shape import Dimension, TensorShape
 from headrace._src.linear_operators.hints import always
-from headrace._src.linear_operators.linear_operator import LinearOperator
 from headrace._src.linear_operators.operator_lists import (
+    OperatorOfSeveral,
     checked_operators,
-    hint_of_all,
+    hints_of_all,
     log_determinants,
-    parents_of,
 )
 from headrace._src.linear_operators.shapes import broadcast_shapes, same_batches
 from headrace._src.ops.base.define import b
-from headrace._src.ops.base.to_tensor import name_scope
 
 __all__ = ["LinearOperatorBlockDiag"]
 
 
 @export("linalg.LinearOperatorBlockDiag")
-class LinearOperatorBlockDiag(LinearOperator):
+class LinearOperatorBlockDiag(OperatorOfSeveral):
     """The operator with square operators along its diagonal."""
 
     def __init__(
@@ -36,41 +34,14 @@ class LinearOperatorBlockDiag(LinearOperator):
         is_square: bool | None = True,
         name: str | None = None,
     ) -> None:
-        self._operators = checked_operators(operators, "non-empty list of operators")
-        direct_sum = "The direct sum of {0} operators is always {0}."
-        is_non_singular = hint_of_all(
-            self._operators, "is_non_singular", is_non_singular, direct_sum.format("non-singular")
-        )
-        is_self_adjoint = hint_of_all(
-            self._operators, "is_self_adjoint", is_self_adjoint, direct_sum.format("self-adjoint")
-        )
-        is_positive_definite = hint_of_all(
-            self._operators,
-            "is_positive_definite",
-            is_positive_definite,
-            direct_sum.format("positive definite"),
-        )
+        operators = checked_operators(operators, "non-empty list of operators")
+        hints = (is_non_singular, is_self_adjoint, is_positive_definite)
+        hints = hints_of_all(operators, "direct sum", hints)
         square = "Can only represent a block diagonal of square matrices."
         is_square = always(is_square, square)
-        if not all(o.is_square for o in self._operators):
+        if not all(o.is_square for o in operators):
             raise ValueError(square)
-        name = name or "_ds_".join(o.name for o in self._operators)
-        parents = parents_of(self._operators)
-        with name_scope(name, values=parents):
-            super().__init__(
-                self._operators[0].dtype,
-                parents,
-                is_non_singular,
-                is_self_adjoint,
-                is_positive_definite,
-                is_square,
-                name,
-            )
-
-    @property
-    def operators(self) -> list[Any]:
-        """The blocks."""
-        return self._operators
+        super().__init__(operators, *hints, is_square, "_ds_", name)
 
     def _shape(self) -> TensorShape:
         size = sum((o.range_dimension for o in self._operators), Dimension(0)).value

@@ -8,22 +8,20 @@ from typing import Any
 
 from headrace._src.core.export import export
 from headrace._src.core.tensor_shape import TensorShape
-from headrace._src.linear_operators.linear_operator import LinearOperator
 from headrace._src.linear_operators.operator_lists import (
+    OperatorOfSeveral,
     checked_operators,
     hint_of_all,
     log_determinants,
-    parents_of,
 )
 from headrace._src.linear_operators.shapes import broadcast_shapes
 from headrace._src.ops.base.define import b
-from headrace._src.ops.base.to_tensor import name_scope
 
 __all__ = ["LinearOperatorComposition"]
 
 
 @export("linalg.LinearOperatorComposition")
-class LinearOperatorComposition(LinearOperator):
+class LinearOperatorComposition(OperatorOfSeveral):
     """The product of operators, which is applied from the last to the first."""
 
     def __init__(
@@ -35,30 +33,22 @@ class LinearOperatorComposition(LinearOperator):
         is_square: bool | None = None,
         name: str | None = None,
     ) -> None:
-        self._operators = checked_operators(operators, "non-empty list of operators")
+        operators = checked_operators(operators, "non-empty list of operators")
         is_non_singular = hint_of_all(
-            self._operators,
+            operators,
             "is_non_singular",
             is_non_singular,
             "The composition of non-singular operators is always non-singular.",
         )
-        name = name or "_o_".join(o.name for o in self._operators)
-        parents = parents_of(self._operators)
-        with name_scope(name, values=parents):
-            super().__init__(
-                self._operators[0].dtype,
-                parents,
-                is_non_singular,
-                is_self_adjoint,
-                is_positive_definite,
-                is_square,
-                name,
-            )
-
-    @property
-    def operators(self) -> list[Any]:
-        """The factors."""
-        return self._operators
+        super().__init__(
+            operators,
+            is_non_singular,
+            is_self_adjoint,
+            is_positive_definite,
+            is_square,
+            "_o_",
+            name,
+        )
 
     def _shape(self) -> TensorShape:
         for left, right in zip(self._operators, self._operators[1:]):

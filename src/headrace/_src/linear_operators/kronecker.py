@@ -9,22 +9,20 @@ from typing import Any
 
 from headrace._src.core.export import export
 from headrace._src.core.tensor_shape import Dimension, TensorShape
-from headrace._src.linear_operators.linear_operator import LinearOperator
 from headrace._src.linear_operators.operator_lists import (
+    OperatorOfSeveral,
     checked_operators,
-    hint_of_all,
+    hints_of_all,
     log_determinants,
-    parents_of,
 )
 from headrace._src.linear_operators.shapes import broadcast_shapes
 from headrace._src.ops.base.define import b
-from headrace._src.ops.base.to_tensor import name_scope
 
 __all__ = ["LinearOperatorKronecker"]
 
 
 @export("linalg.LinearOperatorKronecker")
-class LinearOperatorKronecker(LinearOperator):
+class LinearOperatorKronecker(OperatorOfSeveral):
     """The Kronecker product of operators."""
 
     def __init__(
@@ -36,37 +34,10 @@ class LinearOperatorKronecker(LinearOperator):
         is_square: bool | None = None,
         name: str | None = None,
     ) -> None:
-        self._operators = checked_operators(operators, "list of >=1 operators")
-        product = "The Kronecker product of {0} operators is always {0}."
-        is_non_singular = hint_of_all(
-            self._operators, "is_non_singular", is_non_singular, product.format("non-singular")
-        )
-        is_self_adjoint = hint_of_all(
-            self._operators, "is_self_adjoint", is_self_adjoint, product.format("self-adjoint")
-        )
-        is_positive_definite = hint_of_all(
-            self._operators,
-            "is_positive_definite",
-            is_positive_definite,
-            product.format("positive-definite"),
-        )
-        name = name or "_x_".join(o.name for o in self._operators)
-        parents = parents_of(self._operators)
-        with name_scope(name, values=parents):
-            super().__init__(
-                self._operators[0].dtype,
-                parents,
-                is_non_singular,
-                is_self_adjoint,
-                is_positive_definite,
-                is_square,
-                name,
-            )
-
-    @property
-    def operators(self) -> list[Any]:
-        """The factors."""
-        return self._operators
+        operators = checked_operators(operators, "list of >=1 operators")
+        hints = (is_non_singular, is_self_adjoint, is_positive_definite)
+        hints = hints_of_all(operators, "Kronecker product", hints, "positive-definite")
+        super().__init__(operators, *hints, is_square, "_x_", name)
 
     def _shape(self) -> TensorShape:
         rows = math.prod((o.range_dimension for o in self._operators), start=Dimension(1))
