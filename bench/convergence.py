@@ -6,8 +6,8 @@
     python bench/convergence.py --real           by the host's clock, which needs a quiet host
 
 Real processes of this host train a small network on scikit-learn's digits (convergence_worker.py):
-parameter servers, and 1 to 4 workers. All ways get the same number of batches that count. Times are
-those of a clock on which a batch takes as long as we say, and nothing else takes time
+parameter servers, and 1 to 16 workers. All ways get the same number of batches that count. Times
+are those of a clock on which a batch takes as long as we say, and nothing else takes time
 (virtual_clock.py); so a busy host does not matter. With --real, workers really sleep. More workers
 are simulated. What was measured is kept in bench/results/convergence.json, so parts can be run one
 by one. bench/README.md says more.
@@ -27,7 +27,9 @@ from typing import Any
 
 from rich.console import Console
 
-os.environ.update(HEADRACE_NUM_THREADS="1", HEADRACE_JIT="off")  # before the first import
+# Before the first import. A busy host may answer heartbeats late: processes that have died are
+# noticed by the end of their connections.
+os.environ.update(HEADRACE_NUM_THREADS="1", HEADRACE_JIT="off", HEADRACE_HEARTBEAT_MS="600000")
 
 from chart import Axis, Bar, Series, bars, plot
 from convergence_worker import Model, data, run_task
@@ -55,6 +57,7 @@ BASE = {
 }
 WAYS = {
     "synchronous": {"way": "sync"},
+    "synchronous, rate of 4": {"way": "sync", "most": 0.8},
     "1 backup worker": {"way": "sync", "backups": 1},
     "repeating": {"way": "reactive", "patience": 2.5},
     "repeating early": {"way": "reactive", "patience": 1.5},
@@ -62,9 +65,23 @@ WAYS = {
     "asynchronous": {"way": "async"},
     "model averaging": {"way": "average"},
 }
-COUNTS = (1, 2, 4)
+SHOWN = {  # in the figure of accuracies, with titles
+    "synchronous": "synchronous",
+    "synchronous, rate of 4": "…, rate of 4 workers",
+    "1 backup worker": "1 backup worker",
+    "asynchronous": "asynchronous",
+    "model averaging": "model averaging",
+}
+COUNTS = (1, 2, 4, 8, 16)
 MORE = (1, 2, 4, 8, 16, 32, 64)
+_IDLE = 200  # looks at the processes in a row, in which nothing happens
 console = Console(width=120, highlight=False)
+
+
+class StuckError(Exception):
+    """All processes wait for each other. With backup workers, a worker may take two tokens of the
+    last update, since one of its batches was late; then another waits for one that nobody makes.
+    """
 
 
 def train(workers: int, limit: float = 900.0, restart: bool = False, **settings) -> dict:
@@ -72,13 +89,14 @@ def train(workers: int, limit: float = 900.0, restart: bool = False, **settings)
     restart: start a worker that has died again.
     """
     request = {**BASE, "workers": workers, **settings}
-    if request["way"] == "allreduce":
-        request["ps"] = 0
+    others = {"elastic": "coordinator"}.get(request["way"], "ps")
+    if request["way"] in ("allreduce", "elastic"):
+        request["ps"] = int(request["way"] == "elastic")
     held = reserve(workers + request["ps"])
     addresses = [each.address for each in held]
     request["cluster"] = {"worker": addresses[:workers]}
     if request["ps"]:
-        request["cluster"]["ps"] = addresses[workers:]
+        request["cluster"][others] = addresses[workers:]
     for each in held:
         each.close()
     fork = multiprocessing.get_context("fork")  # with all imports done
@@ -98,16 +116,18 @@ def train(workers: int, limit: float = 900.0, restart: bool = False, **settings)
         return answer
 
     for index in range(request["ps"]):
-        start("ps", index)
+        start(others, index)
     answers = {start("worker", index): index for index in range(workers)}
     ports = {int(address.rpartition(":")[2]) for address in addresses}
-    reports, until = [], time.monotonic() + limit
+    reports, until, idle = [], time.monotonic() + limit, 0
     try:
-        while answers:
+        while answers and not (idle > _IDLE and 0 not in answers.values()):
+            if idle > _IDLE:
+                raise StuckError("the chief waits for a token")
             if time.monotonic() > until:
                 raise TimeoutError(f"{request} did not end")
             if server is not None:
-                server.advance(processes, ports)
+                idle = 0 if server.advance(processes, ports) else idle + 1
             for answer in multiprocessing.connection.wait(answers, 0.0 if server else 0.1):
                 index = answers.pop(answer)
                 try:
@@ -136,6 +156,7 @@ def train(workers: int, limit: float = 900.0, restart: bool = False, **settings)
         "staleness": mean(stale) if stale else None,
         "dropped": chief.get("dropped"),
         "repeated": chief.get("repeated"),
+        "epochs": chief.get("epochs"),
         "overslept": max(report["overslept"] for report in reports),
     }
 
@@ -148,7 +169,11 @@ def quiet(title: str, seeds: int, workers: int, **settings) -> list[dict]:
     for seed in range(1, seeds + 1):
         tries: list[dict] = []
         while len(tries) < 4 and not (tries and tries[-1]["overslept"] < OVERSLEPT):
-            tries.append(train(workers, seed=seed, **settings))
+            try:
+                tries.append(train(workers, seed=seed, **settings))
+            except StuckError as error:
+                console.print(f"{title}, {workers} workers, seed {seed}: {error}; again")
+                continue
             last = tries[-1]
             late = f", sleeps {last['overslept']:+.1%}" if BASE["real"] else ""
             console.print(
@@ -165,11 +190,12 @@ Runs = dict[str, tuple[int, dict[str, Any]]]
 
 
 def ways() -> Runs:
-    """Every way, with 1, 2 and 4 workers; with one, all are the same but for names."""
+    """Every way, with 1 to 16 workers; with one, all are the same but for names."""
     found: Runs = {}
     for name, way in WAYS.items():
         for workers in COUNTS:
-            if way.get("backups", 0) < workers and (workers > 1 or name == "synchronous"):
+            least = 8 if "most" in way else 2
+            if workers >= least or name == "synchronous":
                 found[f"{name}/{workers}"] = workers, way
     return found
 
@@ -193,6 +219,12 @@ def failures() -> Runs:
         for name in ("asynchronous", "1 backup worker", "repeating")
     }
     found["synchronous, started again"] = 4, {**WAYS["synchronous"], **killed, "restart": True}
+    for commit in (1, 20):
+        elastic = {"way": "elastic", "commit": commit, **killed}
+        found[f"elastic all-reduce, commit every {commit}"] = 4, elastic
+        again = {**elastic, "restart": True}
+        found[f"elastic all-reduce, commit every {commit}, started again"] = 4, again
+    found["elastic all-reduce, nobody dies"] = 4, {"way": "elastic", "commit": 1}
     return found
 
 
@@ -329,6 +361,23 @@ def draw(found: dict) -> None:
             [Series(name, [(t, a) for t, _, a in curve]) for name, curve in curves.items()],
         )
         write("convergence_curves", picture)
+        alone = (1, median(run["accuracy"] for run in found["ways"]["synchronous/1"]))
+        series = []
+        for name, title in SHOWN.items():
+            points = [] if "most" in WAYS[name] else [alone]
+            for n in COUNTS:
+                runs = found["ways"].get(f"{name}/{n}") if n > 1 else None
+                if runs:
+                    points.append((n, median(run["accuracy"] for run in runs)))
+            series.append(Series(title, points, marks=True))
+        picture = plot(
+            "Test accuracy after 240 batches, by the number of workers",
+            "digits; medians of 3 seeds. The mean of n gradients has n times the rate of one",
+            Axis("workers", 1, 16, COUNTS, log=True),
+            Axis("test accuracy", 0, 1, (0, 0.2, 0.4, 0.6, 0.8, 1), form="{:.0%}"),
+            series,
+        )
+        write("convergence_accuracy", picture)
     if "ways" in found and "backup" in found:
         series = []
         for number, name in enumerate(("synchronous", "1 backup worker", "asynchronous")):

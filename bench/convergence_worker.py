@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
@@ -19,8 +20,11 @@ import numpy as np
 
 import headrace as tf
 import headrace.horovod as hvd
+from headrace._src.collectives.coordinator import CoordinatorService
 from headrace._src.core.config import settings
 from headrace._src.train.replicas import reexecution
+
+_MEET = 300  # seconds: how long processes wait for each other on a busy host
 
 
 @cache
@@ -137,9 +141,9 @@ def optimizer_of(request: dict[str, Any], index: int, getter: Any, clock: Any) -
     if way == "async":
         made = tf.train.GradientDescentOptimizer(rate)
         return made, lambda train: [tf.train.StalenessHook(train, every_n_steps=10**9)]
-    # A mean of n gradients allows a rate that is n times as high.
+    # A mean of n gradients allows a rate that is n times as high, up to some n.
     needed = workers - request.get("backups", 0)
-    inner = tf.train.GradientDescentOptimizer(rate * needed)
+    inner = tf.train.GradientDescentOptimizer(min(rate * needed, request.get("most", np.inf)))
     if way == "allreduce":
         made = hvd.DistributedOptimizer(inner)
         return made, lambda train: [hvd.BroadcastGlobalVariablesHook(0)]
@@ -197,7 +201,7 @@ def work(
         save_summaries_steps=None,
     ) as session:
         if together is not None:
-            together.wait(60)
+            together.wait(_MEET)
         curve.begin_now()
         done = 0
         while not session.should_stop() and not (counted and done >= updates):
@@ -220,17 +224,80 @@ def work(
     return found
 
 
+def work_elastically(
+    request: dict[str, Any], index: int, together: Any, clock: Any
+) -> dict[str, Any]:
+    """Train by all-reduce, and go on without ranks that die. An update counts as many batches as
+    there are ranks, and its rate is as many times the rate of one gradient.
+    """
+    train_x, train_y, test_x, test_y = data()
+    step = tf.train.get_or_create_global_step()
+    sleep = Sleeper(clock)
+    network = Model(None, sleep)
+    rate = tf.placeholder(tf.float32, [])
+    made = hvd.DistributedOptimizer(tf.train.GradientDescentOptimizer(rate))
+    train = made.minimize(network.loss, step)
+    curve = Curve(network.accuracy, {network.batch: test_x, network.labels: test_y}, step, clock)
+    rng = np.random.default_rng([request["seed"], index])
+    waits, times, epochs = durations(request, rng), [], []
+    done = 0
+
+    @hvd.elastic.run
+    def go_on(state: Any) -> None:
+        nonlocal done
+        epochs.append((clock.monotonic() - curve.began, hvd.size(), state.counted))
+        while state.counted < request["batches"]:
+            if index == request.get("dies") and done == request["dies_at"]:
+                os.kill(os.getpid(), signal.SIGKILL)
+            began = clock.monotonic()
+            rows = rng.integers(len(train_x), size=32)
+            feeds = {network.images: train_x[rows], network.labels: train_y[rows]}
+            feeds |= {network.pause: next(waits), rate: request["rate"] * hvd.size()}
+            session.run(train, feeds)
+            times.append(clock.monotonic() - began)
+            done += 1
+            state.counted += hvd.size()
+            state.update += 1
+            if index == 0 and clock.monotonic() - curve.last > 0.2:
+                curve.look(session)
+            if state.update % request["commit"] == 0:
+                state.commit()
+
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        state = hvd.elastic.TensorFlowState(session=session, counted=0, update=0)
+        if together is not None:
+            together.wait(_MEET)
+        curve.begin_now()
+        go_on(state)
+        if index == 0:
+            curve.look(session)
+    found = {"index": index, "done": done, "times": times, "curve": curve.points}
+    return {**found, "overslept": sleep.slept / sleep.asked - 1, "epochs": epochs}
+
+
 def run_task(request: dict[str, Any], answers: Any, together: Any, clock: Any) -> None:
     """Be a task, in a process that was forked for it."""
     index, target = request["index"], ""
+    if request["job"] == "coordinator":
+        CoordinatorService(request["cluster"]["coordinator"][0], request["workers"], least=1)
+        threading.Event().wait()
     if "late" in request:
         clock.sleep(request["late"])
-    if request["way"] == "allreduce":
+    if request["way"] in ("allreduce", "elastic"):
+        # By TCP: ranks that share memory look at it fifty times a second while they wait, and the
+        # processes would hardly ever be quiet on a busy host.
         os.environ.update(
             HEADRACE_RANK=str(index),
             HEADRACE_RANKS=str(request["workers"]),
             HEADRACE_RENDEZVOUS=request["cluster"]["worker"][0],
+            HEADRACE_TRANSPORT="tcp",
         )
+        if request["way"] == "elastic":
+            os.environ.update(
+                HEADRACE_RENDEZVOUS=request["cluster"]["coordinator"][0],
+                HEADRACE_RENDEZVOUS_SERVED="1",
+            )
         settings.cache_clear()
         hvd.init()
     else:
@@ -239,8 +306,11 @@ def run_task(request: dict[str, Any], answers: Any, together: Any, clock: Any) -
             server.join()
             os._exit(0)
         target = server.target
-    answers.send(work(request, index, target, together, clock))
-    if request["way"] == "allreduce":
+    if request["way"] == "elastic":
+        answers.send(work_elastically(request, index, together, clock))
+    else:
+        answers.send(work(request, index, target, together, clock))
+    if hvd.is_initialized():
         with contextlib.suppress(Exception):  # the others may have left before
             hvd.shutdown()
     os._exit(0)  # nothing of the parent's is to be ended here

@@ -58,7 +58,7 @@ def accuracy(name: str, rounds: str, edge: str, clock: str) -> dict:
     from models import LANGUAGE, MODELS
     from split_model import SplitStep
 
-    from headrace._src.devices.device import Link
+    from headrace._src.devices.device import LinkCost
     from headrace._src.pipeline import optimise, prepare
     from headrace._src.place.choose import model_devices, predict
     from headrace._src.place.estimate import workload
@@ -66,7 +66,7 @@ def accuracy(name: str, rounds: str, edge: str, clock: str) -> dict:
     found = split(name, rounds, clock)
     devices = local_devices(TWO)
     for a, b in (devices, devices[::-1]):
-        a.links[b.name] = Link(float(edge) * 1e-6, 1e15)  # by reference
+        a.links[b.name] = LinkCost(float(edge) * 1e-6, 1e15)  # by reference
     step = SplitStep({**MODELS, **LANGUAGE}[name], 2)
     shapes = [tuple(t.shape.as_list()) for t in step.inputs]
     asked = [step.loss], [step.train], step.inputs

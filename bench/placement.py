@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 import headrace as tf
-from headrace._src.devices.device import Link
+from headrace._src.devices.device import LinkCost
 from headrace._src.place.choose import choose
 from headrace._src.place.cost_graph import ClusterModel, DeviceModel, Problem
 from headrace._src.place.estimate import Assumptions, estimate, groups_of
@@ -30,7 +30,7 @@ from headrace._src.place.simulate import makespan
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from tests.property.random_costs import brute_force, random_problem
 
-NETWORK = Link(5e-5, 1.25e9)
+NETWORK = LinkCost(5e-5, 1.25e9)
 LAYERS, TOWERS, WIDTH = 40, 4, 256
 
 

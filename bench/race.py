@@ -39,6 +39,8 @@ class Track:
     """What one contender did.
 
     first: seconds of the first step, compilation included; cold: the same with nothing cached.
+    rounds: the median seconds of each round, by its number, without the first step, which finds
+    cold caches.
     losses: of the first steps, in order; all contenders must agree on the first.
     peak: bytes of resident memory at most.
     error: why there are no times.
@@ -50,6 +52,7 @@ class Track:
     first: float = math.nan
     cold: float = math.nan
     seconds: list[float] = field(default_factory=list)
+    rounds: dict[int, float] = field(default_factory=dict)
     losses: list[float] = field(default_factory=list)
     peak: int = 0
     error: str = ""
@@ -61,6 +64,12 @@ class Track:
     @property
     def median(self) -> float:
         return statistics.median(self.seconds) if self.seconds else math.nan
+
+    def ratios(self, other: Track) -> list[float]:
+        """This contender's time over another's, in each round that both ran in, sorted: whatever
+        speed the machine had in a round, it had for both.
+        """
+        return sorted(self.rounds[n] / other.rounds[n] for n in self.rounds if n in other.rounds)
 
 
 class Contender:
@@ -78,6 +87,12 @@ class Contender:
             "TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor"),
             **(settings or {}),
         }
+        if framework == HEADRACE:
+            # The peers were compiled to bytecode when they were installed; a checkout wasn't.
+            environment |= {
+                "PYTHONPYCACHEPREFIX": str(caches / "bytecode"),
+                "PYTHONDONTWRITEBYTECODE": "",
+            }
         if (framework, mode) == (HEADRACE, "strict"):
             environment["HEADRACE_ACCURACY"] = "strict"
         self._process = Process(command, environment, PATIENCE)
@@ -110,12 +125,15 @@ class Contender:
     def first_step(self) -> float:
         return (self.run() or [math.nan])[0]
 
-    def round(self) -> None:
+    def round(self, number: int) -> None:
         """Take a share of steps."""
         count = LEAST
         if self.track.seconds:
             count = max(LEAST, min(1000, int(SHARE / self.track.best)))
-        self.track.seconds += self.run(count)
+        seconds = self.run(count)
+        self.track.seconds += seconds
+        if len(seconds) > 1:
+            self.track.rounds[number] = statistics.median(seconds[1:])
 
     @property
     def pid(self) -> int:
@@ -155,15 +173,18 @@ def race(model: Model, labels: Iterable[str], rounds: int, memory: float) -> lis
         cold.close()
         headrace = Contender(ours, model, Path(caches))
         ours.first = headrace.first_step()
+        done = 0
         while True:
             group = [headrace]
             while waiting and _fits(group, memory):
                 contender = Contender(waiting.pop(0), model, Path(caches))
                 contender.track.first = contender.track.cold = contender.first_step()
                 group.append(contender)
-            for _ in range(rounds):
-                for contender in group:
-                    contender.round()
+            for number in range(done, done + rounds):
+                # The order alternates: nobody always follows the same contender.
+                for contender in group if number % 2 else reversed(group):
+                    contender.round(number)
+            done += rounds
             for contender in group[1:]:
                 contender.close()
                 tracks.append(contender.track)

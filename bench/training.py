@@ -44,6 +44,16 @@ def ratio(model: Model, tracks: list[Track]) -> tuple[float, str]:
     return best.best / ours.best, best.label
 
 
+def paired(model: Model, tracks: list[Track]) -> list[float]:
+    """The quartiles of a peer's time over Headrace's in the same round, for the peer with the least
+    median; none without peers.
+    """
+    ours, *others = tracks
+    found = [t.ratios(ours) for t in others if _is_peer(model, t)]
+    quartiles = [[r[len(r) * i // 4] for i in (1, 2, 3)] for r in found if r]
+    return min(quartiles, key=lambda q: q[1], default=[])
+
+
 def _is_peer(model: Model, track: Track) -> bool:
     if track.label.startswith(HEADRACE):
         return False
@@ -204,8 +214,9 @@ def main() -> int:
         tracks = results[name] = race(model, labels, options.steps, options.memory * 1e9)
         value, rival = ratio(model, tracks)
         times = ", ".join(f"{t.label} {time_text(t)}" for t in tracks)
-        strict, _ = ratio(model, [t for t in tracks if t is not tracks[0]])
-        also = f", strict {strict:.2f}" if options.strict else ""
+        also = f", strict {ratio(model, tracks[1:])[0]:.2f}" if options.strict else ""
+        if quartiles := paired(model, tracks):
+            also += "; by rounds {1:.2f} ({0:.2f} to {2:.2f})".format(*quartiles)
         console.print(f"{model.title}: {times}; ratio {value:.2f} {rival}{also}", highlight=False)
         faults += [f"{name}: {t.label}: {t.error}" for t in tracks if t.error]
         if text := disagreement(model, tracks):

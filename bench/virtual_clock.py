@@ -10,6 +10,7 @@ and send takes no time on this clock. It reads /proc, so it needs Linux.
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import multiprocessing.connection
 import os
@@ -60,22 +61,24 @@ class ClockServer:
         self._ends += [end for end, _ in pairs]
         return Clock(self._now, [own for _, own in pairs])
 
-    def advance(self, processes: list[Any], ports: set[int]) -> None:
-        """Take what sleepers ask for; if all is quiet, wake the first. Call it again and again."""
+    def advance(self, processes: list[Any], ports: set[int]) -> bool:
+        """Take what sleepers ask for; if all is quiet, wake the first. Call it again and again.
+        Return False if all is quiet and nobody sleeps.
+        """
         if self._listen(_PAUSE):
-            return
+            return True
         for _ in range(_QUIET):
             if not _is_quiet([p.pid for p in processes if p.is_alive()], ports):
-                return
+                return True
             if self._listen(_PAUSE):
-                return
-        if self._asleep:
-            until, _, end = heapq.heappop(self._asleep)
-            self._now.value = max(self._now.value, until)
-            try:
-                end.send(None)
-            except OSError:  # its process has died
-                return
+                return True
+        if not self._asleep:
+            return False
+        until, _, end = heapq.heappop(self._asleep)
+        self._now.value = max(self._now.value, until)
+        with contextlib.suppress(OSError):  # its process has died
+            end.send(None)
+        return True
 
     def _listen(self, seconds: float) -> bool:
         """Take what was asked for; return whether there was anything."""

@@ -25,6 +25,9 @@ except ImportError:
     import headrace as tf
 
 from tests.unit.train.saved_models import MODELS, check, write  # noqa: E402
+from tests.unit.train.saved_objects import check_objects, write_again, write_objects  # noqa: E402
+
+OBJECTS = os.path.join(FIXTURES, "objects")  # which tf.saved_model.save writes
 
 
 def main():
@@ -34,10 +37,16 @@ def main():
         for name in MODELS:
             check(tf, name, os.path.join(folder, name))
             print(name + ": as it should be")
+        check_objects(tf, os.path.join(folder, "objects"), [9.0, 8.0], with_table=False)
+        print("objects: as they should be")
         return
     shutil.rmtree(folder, ignore_errors=True)
     for name in MODELS:
         write(tf, name, os.path.join(folder, name))
+    if under_tensorflow:
+        write_objects(tf, OBJECTS)
+    else:
+        write_again(tf, OBJECTS, os.path.join(folder, "objects"))
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ the laws are printed, and so is what tests have recorded as their "report".
 """
 
 import os
+import sys
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -37,10 +38,19 @@ _from_workers = 0
 
 @pytest.fixture(autouse=True)
 def fresh_default_graph():
-    """Give each test an empty default graph, so that no test meets what another one has left."""
+    """Give each test an empty default graph, so that no test meets what another one has left. Event
+    files that a test leaves open, as programs may, are closed while their directory is there.
+    """
     import headrace as tf
 
     tf.reset_default_graph()
+    yield
+    writers = sys.modules.get("headrace._src.summary.writer")
+    if writers is not None:
+        from headrace._src.summary.event_writer import _flush_all
+
+        _flush_all()
+        writers.FileWriterCache._cache.clear()
 
 
 def pytest_sessionfinish(session):

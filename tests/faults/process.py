@@ -46,12 +46,36 @@ def run(code: str, **environment: str) -> str:
 
 
 def interrupt(code: str, **environment: str) -> str:
-    """Run code, press Ctrl-C a little after it has printed its first line, and wait for its end."""
+    """Run code, press Ctrl-C once it is at work after it has printed its first line, and wait for
+    its end. The line should be printed where an interrupt is expected: Ctrl-C may come at once.
+    """
     process = start(code, **environment)
     assert process.stdout is not None
     first = process.stdout.readline()
     if not first:
         return finish(process)
-    time.sleep(0.5)
+    _wait_until_at_work(process.pid)
     process.send_signal(signal.SIGINT)
     return finish(process)
+
+
+def _wait_until_at_work(pid: int) -> None:
+    """Wait until a process has computed for 0.2 s or sleeps. A busy machine may need long for the
+    first, and a process that waits for a processor does not sleep, so neither is a matter of how
+    busy the machine is.
+    """
+    _, began = _state(pid)
+    used = began
+    while used < began + 0.2:
+        before = used
+        time.sleep(0.1)
+        state, used = _state(pid)
+        if state == "Z" or (state == "S" and used == before):
+            return
+
+
+def _state(pid: int) -> tuple[str, float]:
+    """Return the state of a process's first thread, and the seconds that all have computed."""
+    with open(f"/proc/{pid}/stat") as file:
+        fields = file.read().rpartition(") ")[2].split()
+    return fields[0], (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

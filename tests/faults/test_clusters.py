@@ -166,8 +166,8 @@ class TestInterrupt:
 cluster = NativeCluster(long_plan(3000), threads=THREADS)
 small = NativeCluster(chain(5000, FACTORS))
 check(small)
-print("running", flush=True)
 try:
+    print("running", flush=True)
     cluster.run([], [np.zeros(1, np.float32)], [])
 except KeyboardInterrupt:
     print("interrupted")
@@ -194,15 +194,19 @@ print("seen")
 
     def test_while_another_thread_runs_the_step(self):
         code = """
-cluster = NativeCluster(long_plan(40))
-thread = threading.Thread(target=cluster.run, args=([], [np.zeros(1, np.float32)], []))
+cluster, over = NativeCluster(long_plan(40)), []
+def work():
+    while not over:  # the first steps may be over before the signal comes
+        cluster.run([], [np.zeros(1, np.float32)], [])
+thread = threading.Thread(target=work)
 thread.start()
-print("running", flush=True)
 try:
+    print("running", flush=True)
     while thread.is_alive():
         thread.join(0.1)
 except KeyboardInterrupt:
     print("interrupted")
+over.append(True)
 thread.join()
 print("joined")
 """

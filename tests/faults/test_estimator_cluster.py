@@ -52,7 +52,7 @@ def test_every_task_does_its_part(tmp_path):
     command += ["--workers", "1", "--chief", "--evaluator", str(tmp_path / "model")]
     environment = {**os.environ, "HEADRACE_JIT": "off"}
     ran = subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=110, check=False
+        command, env=environment, capture_output=True, text=True, timeout=240, check=False
     )
     text = ran.stdout
     assert ran.returncode == 0, (text, ran.stderr)

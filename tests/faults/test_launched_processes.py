@@ -109,7 +109,7 @@ def read_pids(launch, tasks):
 
 def test_a_training_ends_with_its_servers(tmp_path):
     with launched(tmp_path, TRAINS, "--ps", "1", "--workers", "1") as launch:
-        shown, _ = launch.communicate(timeout=120)
+        shown, _ = launch.communicate(timeout=240)
     assert launch.returncode == 0, shown
     assert "[worker 0] trained 20" in shown
     assert "[launch] ps 0 ended" in shown
@@ -118,7 +118,7 @@ def test_a_training_ends_with_its_servers(tmp_path):
 def test_a_task_that_fails_ends_the_others_and_its_exit_code_is_returned(tmp_path):
     options = ("--ps", "1", "--workers", "1", str(tmp_path / "mark"))
     with launched(tmp_path, FAILS_ONCE, *options) as launch:
-        shown, _ = launch.communicate(timeout=120)
+        shown, _ = launch.communicate(timeout=240)
     assert launch.returncode == 3
     assert "[launch] worker 0: exit code 3; stopping the others" in shown
     assert "[launch] ps 0 stopped" in shown and "KeyboardInterrupt" not in shown
@@ -128,7 +128,7 @@ def test_a_task_that_fails_ends_the_others_and_its_exit_code_is_returned(tmp_pat
 def test_a_task_that_fails_is_restarted_on_request(tmp_path):
     options = ("--ps", "0", "--workers", "1", "--restarts", "1", str(tmp_path / "mark"))
     with launched(tmp_path, FAILS_ONCE, *options) as launch:
-        shown, _ = launch.communicate(timeout=120)
+        shown, _ = launch.communicate(timeout=240)
     assert launch.returncode == 0, shown
     assert "starting it again (1 of 1)" in shown
     assert "[worker 0] was here" in shown
@@ -142,7 +142,7 @@ def test_a_signal_stops_everything(tmp_path, number, code):
         pids = read_pids(launch, 2)
         assert len(pids) == 4 and all(map(is_alive, pids))
         launch.send_signal(number)
-        shown, _ = launch.communicate(timeout=120)
+        shown, _ = launch.communicate(timeout=240)
     assert launch.returncode == code, shown
     assert "[launch] worker 1 stopped" in shown
     wait_until_dead(pids)
@@ -152,7 +152,7 @@ def test_processes_that_ignore_signals_are_killed(tmp_path):
     with launched(tmp_path, STUBBORN, "--ps", "0", "--workers", "1", "--grace", "0.1") as launch:
         pids = read_pids(launch, 1)
         launch.send_signal(signal.SIGINT)
-        launch.communicate(timeout=120)
+        launch.communicate(timeout=240)
     assert launch.returncode == 130
     assert not any(map(is_alive, pids))
 

@@ -56,8 +56,8 @@ def run(request, tmp_path):
 
 def test_ctrl_c(run):
     code = """
-print("running", flush=True)
 try:
+    print("running", flush=True)
     session.run(loop, {stop: 3.0})
 except KeyboardInterrupt:
     print("interrupted", flush=True)
@@ -69,8 +69,8 @@ check()
 def test_ctrl_c_in_a_callable(run):
     code = """
 call = session.make_callable(loop, [stop])
-print("running", flush=True)
 try:
+    print("running", flush=True)
     call(3.0)
 except KeyboardInterrupt:
     print("interrupted", flush=True)
@@ -92,8 +92,8 @@ signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
 
 def test_ctrl_c_that_another_thread_gets(run):
     code = """
-print("running", flush=True)
 try:
+    print("running", flush=True)
     session.run(loop, {stop: 3.0})
 except KeyboardInterrupt:
     print("interrupted", flush=True)
@@ -107,8 +107,8 @@ def test_ctrl_c_that_another_thread_gets_while_a_dequeue_waits():
 import headrace as tf
 queue = tf.FIFOQueue(3, [tf.float32])
 session, element = tf.Session(), queue.dequeue()
-print("running", flush=True)
 try:
+    print("running", flush=True)
     session.run(element)
 except KeyboardInterrupt:
     print("interrupted", flush=True)
@@ -118,10 +118,14 @@ except KeyboardInterrupt:
 
 def test_a_deadline_of_the_run(run):
     code = """
-try:
-    session.run(loop, {stop: 3.0}, options=tf.RunOptions(timeout_in_ms=200))
-except tf.errors.DeadlineExceededError as error:
-    print("<string>" in str(error), "deadline" in str(error))
+for timeout in (200, 2000, 20000):
+    try:
+        session.run(loop, {stop: 3.0}, options=tf.RunOptions(timeout_in_ms=timeout))
+    except tf.errors.DeadlineExceededError as error:
+        found = error
+    if found.op is not None:  # else a busy machine has not begun with the loop in that time
+        break
+print("<string>" in str(found), "deadline" in str(found))
 check()
 """
     assert run(code) == "True True"
@@ -135,7 +139,7 @@ except tf.errors.DeadlineExceededError:
     print("late")
 check()
 """
-    assert run(code, limit=1500) == "late"
+    assert run(code, limit=5000) == "late"
 
 
 def test_close_from_another_thread(run):

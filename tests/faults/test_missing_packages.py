@@ -23,7 +23,7 @@ def run(tmp_path_factory):
             env={**kept, "PYTHONPATH": source, "COLUMNS": "200", **environment},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=240,
         )
 
     return run

@@ -120,8 +120,8 @@ long = m
 for _ in range(1500):
     long = tf.nn.relu(tf.matmul(long, m))
 check()
-print("running", flush=True)
 try:
+    print("running", flush=True)
     session.run(long, {m: small})
 except KeyboardInterrupt:
     print("interrupted")

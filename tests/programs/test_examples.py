@@ -1,5 +1,6 @@
 """The examples of several devices run, and compute what one device computes."""
 
+import os
 import re
 import subprocess
 import sys
@@ -16,9 +17,10 @@ EXAMPLES = {
 }
 
 
-def run(name, arguments):
+def run(name, arguments, **environment):
     command = [sys.executable, str(ROOT / "examples" / f"{name}.py"), *arguments.split()]
-    return subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    given = {"env": {**os.environ, **environment}, "cwd": ROOT}
+    return subprocess.run(command, capture_output=True, text=True, check=True, **given).stdout
 
 
 @pytest.mark.parametrize(
@@ -42,3 +44,15 @@ def test_downpour_learns_without_waiting():
     assert int(updates) == 2 * (100 // 4)
     ((before, after),) = re.findall(r"loss from (\S+) to (\S+)", output)
     assert float(after) < 0.6 * float(before)
+
+
+def test_a_long_loop_trains_where_its_values_exceed_memory(tmp_path):
+    arguments = f"--time 2000 --steps 3 --limit_mb 120 --folder {tmp_path}"
+    output = run("long_loop", arguments, HEADRACE_NUM_THREADS="2")  # each takes memory
+    assert "in memory, with the limit: ResourceExhaustedError: " in output
+    in_memory, in_file = map(int, re.findall(r": (-?\d+) MB more", output))
+    assert in_memory > 200 and in_file < 120
+    losses = re.findall(r"loss (\S+) to (\S+)", output)
+    assert len(losses) == 2 and losses[0] == losses[1]
+    assert float(losses[0][1]) < float(losses[0][0])
+    assert "difference of the losses: 0.0\n" in output

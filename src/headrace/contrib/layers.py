@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from headrace._src.layers.contrib_layers import (
         bias_add as bias_add,
         elu as elu,
+        embed_sequence as embed_sequence,
         fully_connected as fully_connected,
         linear as linear,
         relu as relu,
@@ -85,6 +86,7 @@ __all__ = [
     "convolution3d_transpose",
     "dropout",
     "elu",
+    "embed_sequence",
     "flatten",
     "fully_connected",
     "group_norm",
@@ -130,6 +132,7 @@ _HOMES = {
     "convolution3d_transpose": "headrace._src.layers.contrib_convolutions:conv3d_transpose",
     "dropout": "headrace._src.layers.contrib_shapes:dropout",
     "elu": "headrace._src.layers.contrib_layers:elu",
+    "embed_sequence": "headrace._src.layers.contrib_layers:embed_sequence",
     "flatten": "headrace._src.layers.contrib_shapes:flatten",
     "fully_connected": "headrace._src.layers.contrib_layers:fully_connected",
     "group_norm": "headrace._src.layers.contrib_norms:group_norm",

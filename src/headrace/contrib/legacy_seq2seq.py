@@ -8,10 +8,22 @@ from typing import TYPE_CHECKING
 from headrace._src.core.export import on_first_use
 
 if TYPE_CHECKING:
+    from headrace._src.layers.recurrent.legacy_attention import (
+        attention_decoder as attention_decoder,
+        embedding_attention_decoder as embedding_attention_decoder,
+        embedding_attention_seq2seq as embedding_attention_seq2seq,
+    )
     from headrace._src.layers.recurrent.legacy_decoders import (
         basic_rnn_seq2seq as basic_rnn_seq2seq,
         rnn_decoder as rnn_decoder,
         tied_rnn_seq2seq as tied_rnn_seq2seq,
+    )
+    from headrace._src.layers.recurrent.legacy_embeddings import (
+        embedding_rnn_decoder as embedding_rnn_decoder,
+        embedding_rnn_seq2seq as embedding_rnn_seq2seq,
+        embedding_tied_rnn_seq2seq as embedding_tied_rnn_seq2seq,
+        model_with_buckets as model_with_buckets,
+        one2many_rnn_seq2seq as one2many_rnn_seq2seq,
     )
     from headrace._src.layers.sequence_losses import (
         legacy_sequence_loss as sequence_loss,
@@ -19,7 +31,15 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "attention_decoder",
     "basic_rnn_seq2seq",
+    "embedding_attention_decoder",
+    "embedding_attention_seq2seq",
+    "embedding_rnn_decoder",
+    "embedding_rnn_seq2seq",
+    "embedding_tied_rnn_seq2seq",
+    "model_with_buckets",
+    "one2many_rnn_seq2seq",
     "rnn_decoder",
     "sequence_loss",
     "sequence_loss_by_example",
@@ -27,7 +47,15 @@ __all__ = [
 ]
 
 _HOMES = {
+    "attention_decoder": "headrace._src.layers.recurrent.legacy_attention:attention_decoder",
     "basic_rnn_seq2seq": "headrace._src.layers.recurrent.legacy_decoders:basic_rnn_seq2seq",
+    "embedding_attention_decoder": "headrace._src.layers.recurrent.legacy_attention:embedding_attention_decoder",
+    "embedding_attention_seq2seq": "headrace._src.layers.recurrent.legacy_attention:embedding_attention_seq2seq",
+    "embedding_rnn_decoder": "headrace._src.layers.recurrent.legacy_embeddings:embedding_rnn_decoder",
+    "embedding_rnn_seq2seq": "headrace._src.layers.recurrent.legacy_embeddings:embedding_rnn_seq2seq",
+    "embedding_tied_rnn_seq2seq": "headrace._src.layers.recurrent.legacy_embeddings:embedding_tied_rnn_seq2seq",
+    "model_with_buckets": "headrace._src.layers.recurrent.legacy_embeddings:model_with_buckets",
+    "one2many_rnn_seq2seq": "headrace._src.layers.recurrent.legacy_embeddings:one2many_rnn_seq2seq",
     "rnn_decoder": "headrace._src.layers.recurrent.legacy_decoders:rnn_decoder",
     "sequence_loss": "headrace._src.layers.sequence_losses:legacy_sequence_loss",
     "sequence_loss_by_example": "headrace._src.layers.sequence_losses:sequence_loss_by_example",

@@ -8,16 +8,110 @@ from typing import TYPE_CHECKING
 from headrace._src.core.export import on_first_use
 
 if TYPE_CHECKING:
+    from headrace._src.layers.recurrent.seq2seq.attention import (
+        AttentionMechanism as AttentionMechanism,
+        BahdanauAttention as BahdanauAttention,
+        BahdanauMonotonicAttention as BahdanauMonotonicAttention,
+        LuongAttention as LuongAttention,
+        LuongMonotonicAttention as LuongMonotonicAttention,
+        hardmax as hardmax,
+        monotonic_attention as monotonic_attention,
+        safe_cumprod as safe_cumprod,
+    )
+    from headrace._src.layers.recurrent.seq2seq.attention_wrapper import (
+        AttentionWrapper as AttentionWrapper,
+        AttentionWrapperState as AttentionWrapperState,
+    )
+    from headrace._src.layers.recurrent.seq2seq.beam_search import (
+        BeamSearchDecoder as BeamSearchDecoder,
+        BeamSearchDecoderOutput as BeamSearchDecoderOutput,
+        BeamSearchDecoderState as BeamSearchDecoderState,
+        FinalBeamSearchDecoderOutput as FinalBeamSearchDecoderOutput,
+        gather_tree as gather_tree,
+        tile_batch as tile_batch,
+    )
+    from headrace._src.layers.recurrent.seq2seq.decoding import (
+        BasicDecoder as BasicDecoder,
+        BasicDecoderOutput as BasicDecoderOutput,
+        StepDecoder as Decoder,
+        dynamic_decode as dynamic_decode,
+    )
+    from headrace._src.layers.recurrent.seq2seq.helpers import (
+        CustomHelper as CustomHelper,
+        GreedyEmbeddingHelper as GreedyEmbeddingHelper,
+        Helper as Helper,
+        InferenceHelper as InferenceHelper,
+        SampleEmbeddingHelper as SampleEmbeddingHelper,
+        ScheduledEmbeddingTrainingHelper as ScheduledEmbeddingTrainingHelper,
+        ScheduledOutputTrainingHelper as ScheduledOutputTrainingHelper,
+        TrainingHelper as TrainingHelper,
+    )
     from headrace._src.layers.sequence_losses import (
         sequence_loss as sequence_loss,
     )
 
 __all__ = [
+    "AttentionMechanism",
+    "AttentionWrapper",
+    "AttentionWrapperState",
+    "BahdanauAttention",
+    "BahdanauMonotonicAttention",
+    "BasicDecoder",
+    "BasicDecoderOutput",
+    "BeamSearchDecoder",
+    "BeamSearchDecoderOutput",
+    "BeamSearchDecoderState",
+    "CustomHelper",
+    "Decoder",
+    "FinalBeamSearchDecoderOutput",
+    "GreedyEmbeddingHelper",
+    "Helper",
+    "InferenceHelper",
+    "LuongAttention",
+    "LuongMonotonicAttention",
+    "SampleEmbeddingHelper",
+    "ScheduledEmbeddingTrainingHelper",
+    "ScheduledOutputTrainingHelper",
+    "TrainingHelper",
+    "dynamic_decode",
+    "gather_tree",
+    "hardmax",
+    "monotonic_attention",
+    "safe_cumprod",
     "sequence_loss",
+    "tile_batch",
 ]
 
 _HOMES = {
+    "AttentionMechanism": "headrace._src.layers.recurrent.seq2seq.attention:AttentionMechanism",
+    "AttentionWrapper": "headrace._src.layers.recurrent.seq2seq.attention_wrapper:AttentionWrapper",
+    "AttentionWrapperState": "headrace._src.layers.recurrent.seq2seq.attention_wrapper:AttentionWrapperState",
+    "BahdanauAttention": "headrace._src.layers.recurrent.seq2seq.attention:BahdanauAttention",
+    "BahdanauMonotonicAttention": "headrace._src.layers.recurrent.seq2seq.attention:BahdanauMonotonicAttention",
+    "BasicDecoder": "headrace._src.layers.recurrent.seq2seq.decoding:BasicDecoder",
+    "BasicDecoderOutput": "headrace._src.layers.recurrent.seq2seq.decoding:BasicDecoderOutput",
+    "BeamSearchDecoder": "headrace._src.layers.recurrent.seq2seq.beam_search:BeamSearchDecoder",
+    "BeamSearchDecoderOutput": "headrace._src.layers.recurrent.seq2seq.beam_search:BeamSearchDecoderOutput",
+    "BeamSearchDecoderState": "headrace._src.layers.recurrent.seq2seq.beam_search:BeamSearchDecoderState",
+    "CustomHelper": "headrace._src.layers.recurrent.seq2seq.helpers:CustomHelper",
+    "Decoder": "headrace._src.layers.recurrent.seq2seq.decoding:StepDecoder",
+    "FinalBeamSearchDecoderOutput": "headrace._src.layers.recurrent.seq2seq.beam_search:FinalBeamSearchDecoderOutput",
+    "GreedyEmbeddingHelper": "headrace._src.layers.recurrent.seq2seq.helpers:GreedyEmbeddingHelper",
+    "Helper": "headrace._src.layers.recurrent.seq2seq.helpers:Helper",
+    "InferenceHelper": "headrace._src.layers.recurrent.seq2seq.helpers:InferenceHelper",
+    "LuongAttention": "headrace._src.layers.recurrent.seq2seq.attention:LuongAttention",
+    "LuongMonotonicAttention": "headrace._src.layers.recurrent.seq2seq.attention:LuongMonotonicAttention",
+    "SampleEmbeddingHelper": "headrace._src.layers.recurrent.seq2seq.helpers:SampleEmbeddingHelper",
+    "ScheduledEmbeddingTrainingHelper": "headrace._src.layers.recurrent.seq2seq.helpers:ScheduledEmbeddingTrainingHelper",
+    "ScheduledOutputTrainingHelper": "headrace._src.layers.recurrent.seq2seq.helpers:ScheduledOutputTrainingHelper",
+    "TrainingHelper": "headrace._src.layers.recurrent.seq2seq.helpers:TrainingHelper",
+    "dynamic_decode": "headrace._src.layers.recurrent.seq2seq.decoding:dynamic_decode",
+    "gather_tree": "headrace._src.layers.recurrent.seq2seq.beam_search:gather_tree",
+    "hardmax": "headrace._src.layers.recurrent.seq2seq.attention:hardmax",
+    "monotonic_attention": "headrace._src.layers.recurrent.seq2seq.attention:monotonic_attention",
+    "safe_cumprod": "headrace._src.layers.recurrent.seq2seq.attention:safe_cumprod",
     "sequence_loss": "headrace._src.layers.sequence_losses:sequence_loss",
+    "tile_batch": "headrace._src.layers.recurrent.seq2seq.beam_search:tile_batch",
 }
 
 if not TYPE_CHECKING:

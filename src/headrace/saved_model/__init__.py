@@ -8,10 +8,16 @@ from typing import TYPE_CHECKING
 from headrace._src.core.export import on_first_use
 
 if TYPE_CHECKING:
+    from headrace._src.train.saving.saved_model.load_objects import (
+        load_v2 as load_v2,
+    )
     from headrace._src.train.saving.saved_model.loader import (
         load as load,
         maybe_saved_model_directory as contains_saved_model,
         maybe_saved_model_directory as maybe_saved_model_directory,
+    )
+    from headrace._src.train.saving.saved_model.save_objects import (
+        save as save,
     )
     from headrace._src.train.saving.saved_model.saved_model_builder import (
         SavedModelBuilder as Builder,
@@ -56,6 +62,7 @@ if TYPE_CHECKING:
     from headrace.saved_model import (
         builder as builder,
         constants as constants,
+        experimental as experimental,
         loader as loader,
         main_op as main_op,
         signature_constants as signature_constants,
@@ -96,15 +103,18 @@ __all__ = [
     "classification_signature_def",
     "constants",
     "contains_saved_model",
+    "experimental",
     "get_tensor_from_tensor_info",
     "is_valid_signature",
     "load",
+    "load_v2",
     "loader",
     "main_op",
     "main_op_with_restore",
     "maybe_saved_model_directory",
     "predict_signature_def",
     "regression_signature_def",
+    "save",
     "signature_constants",
     "signature_def_utils",
     "simple_save",
@@ -144,15 +154,18 @@ _HOMES = {
     "classification_signature_def": "headrace._src.train.saving.saved_model.signatures:classification_signature_def",
     "constants": "headrace.saved_model.constants",
     "contains_saved_model": "headrace._src.train.saving.saved_model.loader:maybe_saved_model_directory",
+    "experimental": "headrace.saved_model.experimental",
     "get_tensor_from_tensor_info": "headrace._src.train.saving.saved_model.signatures:get_tensor_from_tensor_info",
     "is_valid_signature": "headrace._src.train.saving.saved_model.signatures:is_valid_signature",
     "load": "headrace._src.train.saving.saved_model.loader:load",
+    "load_v2": "headrace._src.train.saving.saved_model.load_objects:load_v2",
     "loader": "headrace.saved_model.loader",
     "main_op": "headrace.saved_model.main_op",
     "main_op_with_restore": "headrace._src.train.saving.saved_model.saved_model_builder:main_op_with_restore",
     "maybe_saved_model_directory": "headrace._src.train.saving.saved_model.loader:maybe_saved_model_directory",
     "predict_signature_def": "headrace._src.train.saving.saved_model.signatures:predict_signature_def",
     "regression_signature_def": "headrace._src.train.saving.saved_model.signatures:regression_signature_def",
+    "save": "headrace._src.train.saving.saved_model.save_objects:save",
     "signature_constants": "headrace.saved_model.signature_constants",
     "signature_def_utils": "headrace.saved_model.signature_def_utils",
     "simple_save": "headrace._src.train.saving.saved_model.saved_model_builder:simple_save",

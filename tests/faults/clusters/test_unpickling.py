@@ -21,6 +21,6 @@ from tests.faults.clusters.unpickling import forbid_unpickling, noted
 )
 def test_the_hook_ends_a_process_that_unpickles(tmp_path, program):
     environment = {**os.environ, "PYTHONPATH": forbid_unpickling(tmp_path)}
-    ended = subprocess.run([sys.executable, "-c", program], env=environment, timeout=60)
+    ended = subprocess.run([sys.executable, "-c", program], env=environment, timeout=240)
     assert ended.returncode == -signal.SIGKILL
     assert noted(tmp_path, "unpickled") == noted(tmp_path, "watched") != set()

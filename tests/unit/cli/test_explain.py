@@ -16,6 +16,7 @@ from headrace._src.cli import main
 from headrace._src.cli.explain import explain_text
 from headrace._src.cli.explain.layout import Bend, layered
 from headrace._src.compile.native import machine_code
+from headrace._src.core import config
 from tests.faults.process import heed_interrupts
 
 needs_llvm = pytest.mark.needs_llvm
@@ -106,6 +107,33 @@ def test_clusters_have_groups_kernels_and_sizes(explain):
     assert min(sizes) > 0
     assert re.search(r"  0: contraction \[4, 2\] product, h.*\n     Gemm a=b0 b=b\d", shown)
     assert re.search(r"~[\d,]+ flops, [\d,]+ B of data", shown)
+
+
+SWAPPING = """
+import headrace as tf
+
+x = tf.placeholder(tf.float32, [3000], name="x")
+y = tf.while_loop(
+    lambda i, _: i < 5, lambda i, y: (i + 1, tf.sin(y) * 0.5), [0, x], swap_memory=True
+)[1]
+with tf.Session() as session:
+    session.run(tf.gradients(y, x), {x: [0.5] * 3000})
+"""
+
+
+@needs_llvm
+@pytest.mark.parametrize("swaps", [False, True])
+def test_what_a_loop_keeps_in_a_file_is_told(explain, tmp_path, monkeypatch, swaps):
+    if swaps:
+        monkeypatch.setenv("HEADRACE_SWAP_DIR", str(tmp_path))
+    config.settings.cache_clear()
+    try:
+        shown = explain(SWAPPING).output
+    finally:
+        monkeypatch.undo()
+        config.settings.cache_clear()
+    assert ("in a file" in shown) == ("swapped arena+" in shown) == swaps
+    assert not swaps or re.search(r"arena of [\d,]+ B and [\d.,]+ [KM]?i?B in a file", shown)
 
 
 @needs_llvm
@@ -213,7 +241,8 @@ def test_a_program_is_stopped_after_some_runs(explain):
     assert result.exit_code == 0
 
 
-def test_a_program_whose_threads_run_steps_is_stopped(tmp_path):
+@pytest.mark.parametrize("ctrl_c", [signal.SIG_DFL, signal.SIG_IGN], ids=["heeded", "ignored"])
+def test_a_program_whose_threads_run_steps_is_stopped(tmp_path, ctrl_c):
     code = TRAIN.replace(
         "for step in range(int(sys.argv[1]) if len(sys.argv) > 1 else 3):", "def one():"
     )
@@ -226,7 +255,12 @@ def test_a_program_whose_threads_run_steps_is_stopped(tmp_path):
     (tmp_path / "program.py").write_text(code)
     arguments = ["-m", "headrace", "explain", str(tmp_path / "program.py"), "--steps", "5"]
     ran = subprocess.run(
-        [sys.executable, *arguments], capture_output=True, text=True, timeout=100, check=True
+        [sys.executable, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, ctrl_c),
     )
     assert "stopped after 5 runs" in ran.stderr
     assert "step loss:0" in ran.stdout
@@ -279,7 +313,7 @@ def test_ctrl_c_ends_the_program_and_explains(tmp_path):
                 assert process.poll() is None
             time.sleep(1)
             os.kill(process.pid, signal.SIGINT)
-            shown, said = process.communicate(timeout=60)
+            shown, said = process.communicate(timeout=240)
         finally:
             process.kill()
     assert "step loss:0" in shown, said

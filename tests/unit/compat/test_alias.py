@@ -13,7 +13,7 @@ def run(text, **options):
         [sys.executable, "-c", code],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
         check=False,
         **options,
     )
@@ -114,6 +114,9 @@ def test_what_is_missing_says_so():
         attempt("from tensorflow.contrib.layers.python.layers.utils import no_such")
         attempt("from tensorflow.python.ops.nn_ops import no_such")
         attempt("tf.no_such")
+        attempt("from tensorflow.contrib.slim.nets import vgg")
+        attempt("from tensorflow.contrib.learn.python.learn.estimators import model_fn")
+        attempt("tf.contrib.learn.python.learn.estimators")
         """
     )
     assert lines == [
@@ -128,6 +131,9 @@ def test_what_is_missing_says_so():
         "ImportError cannot import name 'no_such' from 'tensorflow.python.ops.nn_ops' "
         "(unknown location)",
         "AttributeError module 'headrace' has no attribute 'no_such'",
+        "ModuleNotFoundError tf.contrib.slim.nets is not in Headrace yet",
+        "ModuleNotFoundError tf.contrib.learn.python.learn.estimators is not in Headrace yet",
+        "AttributeError tf.contrib.learn.python.learn.estimators is not in Headrace",
     ]
 
 

@@ -26,7 +26,7 @@ slim.another
 
 def check(*paths):
     command = [sys.executable, "-m", "headrace", "check", *map(str, paths)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     return done.returncode, done.stdout.splitlines(), done.stderr
 
 

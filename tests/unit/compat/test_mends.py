@@ -14,7 +14,7 @@ def run(text, folder, **options):
         [sys.executable, "-m", "headrace", "run", *options.get("arguments", ()), str(script)],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
         check=False,
         cwd=folder,
         env=options.get("env"),

@@ -131,3 +131,18 @@ def test_functions_of_ops_with_an_underscore():
     assert old_names.find("python.ops.gen_nn_ops._relu_grad") is gen_nn_ops.relu_grad
     assert old_names.find("python.ops.gen_nn_ops._no_such") is None
     assert old_names.find("no_such") is None
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        lambda inputs, labels: tf.reduce_sum(inputs, 1),  # by position, before 1.0
+        lambda labels, logits: tf.reduce_sum(logits, 1),
+        lambda **given: tf.reduce_sum(given["logits"], 1),
+    ],
+)
+def test_arguments_of_a_loss_function(loss):
+    by_example = old_names.find("contrib.legacy_seq2seq.sequence_loss_by_example")
+    with tf.Session() as session:
+        value = session.run(by_example([A], [[0, 1]], [A[0]], False, loss))
+    np.testing.assert_allclose(value, [3.0, 14.0])

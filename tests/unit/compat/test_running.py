@@ -17,7 +17,7 @@ def run(*arguments, cwd=None, env=None, program="headrace"):
         [*command, *arguments],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
         check=False,
         cwd=cwd,
         env=None if env is None else {**os.environ, **env},

@@ -65,7 +65,7 @@ def _run(
         command = _node_program(artifact, folder)
     else:
         command = _c_program(artifact, architecture, folder)
-    return subprocess.run(command, input=given, capture_output=True, timeout=120)
+    return subprocess.run(command, input=given, capture_output=True, timeout=240)
 
 
 def _c_program(artifact: Artifact, architecture: str, folder: Path) -> list[str]:

@@ -111,7 +111,7 @@ def _emulate(code: bytes, spec: Any, arrays: Sequence[np.ndarray]) -> None:
             path.write_bytes(data)
         binary = str(Path(folder, "program"))
         subprocess.run([found[0], "-static", *map(str, parts), "-lm", "-o", binary], check=True)
-        done = subprocess.run([found[1], binary], input=given, capture_output=True, timeout=120)
+        done = subprocess.run([found[1], binary], input=given, capture_output=True, timeout=240)
     assert done.returncode == 0, (done.returncode, done.stderr)
     at = 0
     for array in arrays:

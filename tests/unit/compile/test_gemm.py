@@ -1,15 +1,18 @@
 """Matrix products against NumPy in float64: odd sizes, transposes, epilogues, updates in place."""
 
+import ctypes
 from dataclasses import replace
+from functools import partial
 
 import ml_dtypes
 import numpy as np
 import pytest
 
 from headrace._src.compile.codegen.epilogue import Epilogue
+from headrace._src.compile.codegen.kernel_spec import COUNTER_STRIDE
 from headrace._src.compile.kernels.gemm.gemm import Gemm, PackB, gemm, nothing
-from headrace._src.compile.native.machine_code import aligned, run_kernel
-from headrace._src.devices.target import host
+from headrace._src.compile.native.machine_code import addresses, aligned, run_kernel
+from headrace._src.devices.target import for_level, host
 from headrace._src.lowering.pointwise import record
 
 SIZES = [(1, 1, 1), (2, 3, 5), (7, 31, 17), (13, 67, 61), (37, 19, 300), (64, 48, 32), (53, 113, 2)]
@@ -68,6 +71,62 @@ def test_columns_of_each_thread(transposes, panels, threads):
     c = np.full((m, n), np.nan, np.float32)
     run_kernel(replace(spec, share="columns", tiles=3, panels=panels), [a, b, c], threads)
     assert_close(c, product(a, b, *transposes))
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("panels", [1, 2, 8])
+@pytest.mark.parametrize("transposes", [(False, False), (True, False), (False, True), (True, True)])
+def test_groups_of_columns(transposes, panels, threads):
+    m, n, k = 61, 339, 100
+    rng = np.random.default_rng(7)
+    a, b = operand(rng, m, k, transposes[0]), operand(rng, k, n, transposes[1])
+    spec = gemm(
+        m, n, k, *transposes, a="stripes" if transposes[0] else "pack", tile=(5, 16), depth=48
+    )
+    c = np.full((m, n), np.nan, np.float32)
+    run_kernel(replace(spec, share="groups", tiles=3, panels=panels), [a, b, c], threads)
+    assert_close(c, product(a, b, *transposes))
+
+
+def test_threads_help_with_groups_that_are_packed():
+    """All groups are taken. Of the first, only the first block is multiplied by now; the panels of
+    the second aren't packed.
+    """
+    m, n, k = 60, 64, 50
+    rng = np.random.default_rng(8)
+    a, b = operand(rng, m, k, False), operand(rng, k, n, False)
+    spec = replace(gemm(m, n, k, a="direct", tile=(5, 16)), share="groups", tiles=3, panels=2)
+    assert spec._size.down == 4 and spec._size.across == 2
+    c, scratch = np.zeros((m, n), np.float32), aligned(spec.scratch(2))
+    counters = np.zeros((spec.counters, COUNTER_STRIDE), np.int64)
+    table = np.array([x.ctypes.data for x in (a, b, c, scratch, counters)], np.uint64)
+    (address,) = addresses([spec])
+    share = ctypes.CFUNCTYPE(None, ctypes.c_void_p, *[ctypes.c_int64] * 3)(address)
+    share(table.ctypes.data, 0, 2, 0)
+    expected = product(a, b, False, False)
+    assert_close(c, expected)
+    c[:], counters[:], counters[1:3, 0] = np.nan, 0, (2, 1)
+    share(table.ctypes.data, 1, 2, 0)
+    assert_close(c[15:, :32], expected[15:, :32])
+    assert np.isnan(c[:15]).all() and np.isnan(c[:, 32:]).all()
+
+
+def test_where_columns_are_divided_into_groups():
+    """Where B doesn't fit into a core's cache, into as many groups as there are threads, or more if
+    these have few blocks.
+    """
+    chosen = partial(
+        gemm, target=replace(for_level("x86-64-v3"), caches=(1 << 15, 1 << 20, 1 << 25))
+    )
+    for m, groups in ((700, 2), (2048, 2), (300, 4), (100, 8)):
+        spec = chosen(m, 2600, 650, a="direct")
+        assert spec.share == "groups" and spec._size.across == groups
+        assert spec._size.down * groups >= 8
+    long = chosen(512, 20000, 2048, True, a="stripes")
+    assert long.share == "groups" and long._size.across % 2 == 0
+    assert long._size.split and long._size.sums * 4 < 1 << 20
+    assert chosen(700, 256, 650).share == chosen(700, 2600, 650, threads=1).share == "claim"
+    assert chosen(700, 2600, 650, b="packed").share == chosen(20, 2600, 650).share == "claim"
 
 
 @pytest.mark.parametrize("m", [1500, 2048, 3000, 5000])
@@ -212,7 +271,7 @@ def test_bias_and_prologues():
         ({"depth": 8}, "multiple of 16"),
         ({"a": "packed"}, "no such way to read A"),
         ({"b": "rows"}, "no such way to read B"),
-        ({"a": "stripes"}, "transposed A"),
+        ({"b": "packed", "share": "groups"}, "groups of columns"),
         ({"share": "rows"}, "share the work"),
     ],
 )

@@ -75,7 +75,7 @@ def test_where_they_are_chosen():
         assert [type(s) for s in candidates(*case, False, threads=2)] == [NarrowProduct]
         assert not isinstance(candidates(*case, False, threads=1)[0], NarrowProduct)
         assert not isinstance(candidates(*case, True, threads=2)[0], NarrowProduct)
-    rounded = candidates(*last, False, threads=2, rounds="bfloat16")
+    rounded = candidates(*last, False, threads=2, rounds_b="bfloat16")
     assert not isinstance(rounded[0], NarrowProduct)
 
 

@@ -1,5 +1,7 @@
 """The same products in narrower vectors and fewer registers, as other processors have them."""
 
+from dataclasses import replace
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -24,9 +26,12 @@ def test_products(target, transposes):
     a = rng.standard_normal((k, m) if transposes[0] else (m, k)).astype("f")
     b = rng.standard_normal((n, k) if transposes[1] else (k, n)).astype("f")
     c = np.empty((m, n), "f")
-    run_on(target, gemm(m, n, k, *transposes, depth=16, target=target), [a, b, c])
+    spec = gemm(m, n, k, *transposes, depth=16, target=target)
     expected = (a.T if transposes[0] else a).astype("d") @ (b.T if transposes[1] else b)
-    np.testing.assert_allclose(c, expected, rtol=0, atol=1e-4)
+    for share in ("claim", "groups"):
+        c[:] = np.nan
+        run_on(target, replace(spec, share=share), [a, b, c])
+        np.testing.assert_allclose(c, expected, rtol=0, atol=1e-4)
     batch = batched_gemm((1,), m, n, k, *transposes, target=target)
     run_on(target, batch, [a[None], b[None], c[None]])
     np.testing.assert_allclose(c, expected, rtol=0, atol=1e-4)

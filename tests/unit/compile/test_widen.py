@@ -147,11 +147,35 @@ def test_weights_that_many_products_share_are_rounded_once():
 
     x = random(20, 300)
     assert_same(run(build, [x], jit=True), run(build, [x], jit=False), tf.bfloat16)
-    assert [_rounding_products(lambda n=n: build(n)) for n in (6, 2)] == [0, 2]
+    assert [_rounding_products(lambda n=n: build(n)) for n in (6, 2)] == [(0, 0), (0, 2)]
+
+
+@pytest.mark.parametrize(
+    ("layers", "cache", "rounding"), [(1, 1 << 20, 2), (2, 1 << 20, 0), (1, 1 << 18, 0)]
+)
+def test_a_fed_matrix_that_few_products_read_has_no_rounded_copy(
+    layers, cache, rounding, monkeypatch
+):
+    """Neither forward nor for the gradient of the weights, if a core's cache holds it."""
+    monkeypatch.setattr(matrix_products, "multiplies", lambda target, precision: False)
+    target = replace(host(), caches=(32 << 10, cache, 32 << 20))
+    monkeypatch.setattr(widen, "host", lambda: target)
+
+    def build():
+        x = tf.placeholder(tf.float32, [128, 784])
+        narrow, y = tf.cast(x, tf.bfloat16), 0
+        for i in range(layers):
+            w = tf.cast(weights("w" * (i + 1), 784, 256), tf.bfloat16)
+            y += tf.sigmoid(tf.matmul(narrow, w))
+        return [x], [y, *tf.gradients(y, tf.trainable_variables())]
+
+    x = random(128, 784)
+    assert_same(run(build, [x], jit=True), run(build, [x], jit=False), tf.bfloat16)
+    assert _rounding_products(build)[0] == rounding
 
 
 def _rounding_products(build):
-    """How many kernels of a step round their second operand as they read it."""
+    """How many kernels of a step round their first and their second operand as they read it."""
     forms = {}
     with tf.Graph().as_default():
         inputs, fetches = build()
@@ -160,7 +184,8 @@ def _rounding_products(build):
         compile_step(fetches, [], inputs, shapes, Options(jit="always"), watch)
     (cluster,) = (n for n in forms["cluster"].nodes if n.type == "_Cluster")
     specs = [c.kernel for c in cluster.definition.kernel.plan.calls]
-    return sum(getattr(s, "prologue_b", None) is not None for s in specs)
+    given = [[getattr(s, f"prologue_{n}", None) for s in specs] for n in "ab"]
+    return tuple(sum(p is not None for p in prologues) for prologues in given)
 
 
 def test_a_frozen_model():

@@ -68,9 +68,10 @@ def test_how_steps_are_optimised():
         "HEADRACE_JIT": "Always",
         "HEADRACE_SPECIALISATIONS": "0",
         "HEADRACE_MEMORY_MB": "500",
+        "HEADRACE_SWAP_DIR": "/var/tmp",
     }
     assert config.read(environment) == config.Settings(
-        jit="always", specialisations=0, memory_mb=500
+        jit="always", specialisations=0, memory_mb=500, swap_dir="/var/tmp"
     )
     with pytest.raises(
         ValueError, match="HEADRACE_JIT must be one of off, auto, second, always: 'maybe'"

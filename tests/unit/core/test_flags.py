@@ -13,7 +13,7 @@ def run(tmp_path):
         program = tmp_path / "program.py"
         program.write_text("import headrace as tf\n" + textwrap.dedent(text))
         return subprocess.run(
-            [sys.executable, str(program), *arguments], capture_output=True, text=True, timeout=60
+            [sys.executable, str(program), *arguments], capture_output=True, text=True, timeout=240
         )
 
     return run

@@ -22,7 +22,7 @@ def start(code, **environment):
         env={**kept, "PYTHONPATH": path, **environment},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
     )
     assert done.returncode == 0, done.stderr
     return done

@@ -2,6 +2,7 @@
 
 from math import inf
 
+import numpy as np
 import pytest
 
 from headrace._src.core import errors
@@ -598,3 +599,64 @@ def test_a_task_that_ends_after_the_grace_period_is_told_to_drop_elements(
     cluster.tasks[PS].end(step, error=error, elements=say.HELD)
     cluster.deliver()
     assert settled(cluster.tasks[PS]) == [(step, False)]
+
+
+def with_cover(cluster: FakeCluster) -> FakeTask:
+    """Let W1's part of a step end with tensors for PS; return W1."""
+    parts = dict(cluster.divided.parts)
+    parts[W1] = {"covered": True}, b""
+    cluster.divided = cluster.divided._replace(parts=parts, covers={PS: (W1,)})
+    return cluster.tasks[W1]
+
+
+def sent_to_the_master(task: FakeTask) -> list[str]:
+    kinds = say.StepDone, say.StepFailed
+    sends = [each for each in task.done if isinstance(each, do.Send)]
+    return [type(each.message).__name__ for each in sends if isinstance(each.message, kinds)]
+
+
+def test_a_part_whose_end_follows_from_another_ends_without_a_word(cluster: FakeCluster) -> None:
+    covered = with_cover(cluster)
+    _, step = running(cluster)
+    covered.end(step)
+    cluster.tasks[W0].end(step)
+    cluster.deliver()
+    assert cluster.answer(3) is None
+    cluster.tasks[PS].end(step)
+    cluster.deliver()
+    assert cluster.answer(3) == say.StepRan(3, 0, ())
+    assert sent_to_the_master(covered) == []
+
+
+def test_a_part_that_ended_without_a_word_does_not_delay_a_failure(cluster: FakeCluster) -> None:
+    covered = with_cover(cluster)
+    _, step = running(cluster)
+    covered.end(step)
+    cluster.tasks[W0].end(step)
+    cluster.tasks[PS].end(step, error=errors.OutOfRangeError(None, None, "the queue is empty"))
+    cluster.deliver()  # and no clock
+    assert cluster.answer(3).code == errors.OUT_OF_RANGE
+    assert sent_to_the_master(covered) == ["StepDone"]
+
+
+def test_a_covered_part_says_that_it_has_failed(cluster: FakeCluster) -> None:
+    covered = with_cover(cluster)
+    _, step = running(cluster)
+    covered.end(step, error=errors.InternalError(None, None, "broken"))
+    cluster.deliver()
+    assert all(step in cluster.tasks[name].cancelled for name in (W0, PS))
+
+
+def test_a_covered_part_that_is_traced_sends_its_trace(cluster: FakeCluster) -> None:
+    covered = with_cover(cluster)
+    session = cluster.open(W0)
+    handle = cluster.prepare(W0, session)
+    cluster.ask(W0, say.RunStep(3, session, handle, 0, say.TIMES, ()))
+    (step,) = covered.started
+    stats = np.zeros(4, np.uint8)
+    for task in cluster.tasks.values():
+        assert cluster.answer(3) is None
+        del task.started[step]
+        task.perform(task.worker.ended(step, (), None, stats))
+        cluster.deliver()
+    assert cluster.answer(3).traced == 3

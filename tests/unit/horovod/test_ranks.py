@@ -46,7 +46,7 @@ print("FACTS", json.dumps(facts))
 """
 
 
-def launch(script, *arguments, settings=None, patience=60):
+def launch(script, *arguments, settings=None, patience=240):
     """Run a script on ranks; return the facts that they print, and everything else."""
     command = [sys.executable, "-m", "headrace", "launch", str(script), *arguments]
     environment = {**os.environ, **(settings or {})}
@@ -165,7 +165,7 @@ def without_launcher(script, count):
             ),
         )
     try:
-        printed = [each.communicate(timeout=60)[0] for each in ranks]
+        printed = [each.communicate(timeout=240)[0] for each in ranks]
         return [each.returncode for each in ranks], printed
     finally:
         for each in ranks:
@@ -177,7 +177,7 @@ def without_launcher(script, count):
 def test_a_killed_rank_ends_a_job_that_is_not_elastic(tmp_path):
     script = tmp_path / "train.py"
     script.write_text(
-        "import os, signal, time\n"
+        "import os, signal\n"
         "import headrace as tf, headrace.horovod as hvd\n"
         "hvd.init()\n"
         "reduced = hvd.allreduce(tf.fill([2], hvd.rank() + 1.0), op=hvd.Sum)\n"
@@ -185,14 +185,14 @@ def test_a_killed_rank_ends_a_job_that_is_not_elastic(tmp_path):
         "    print(session.run(reduced).tolist())\n"
         "    if hvd.rank() == 1:\n"
         "        os.kill(os.getpid(), signal.SIGKILL)\n"
-        "    start = time.monotonic()\n"
         "    try:\n"
         "        session.run(reduced)\n"
         "    except hvd.HorovodInternalError as error:\n"
-        "        print(time.monotonic() - start < 1.5, error.message)\n"
+        "        print(error.message)\n"
     )
     codes, printed = without_launcher(script, 2)
     assert codes == [0, -9]
     first, second = printed[0].splitlines()
     assert first == "[3.0, 3.0]"
-    assert second.startswith("True the ranks cannot go on together: rank 1 is gone")
+    assert second.startswith("the ranks cannot go on together: rank 1 is gone")
+    assert "did not answer" not in second  # heartbeats did not tell

@@ -102,7 +102,7 @@ def test_re2_is_imported_with_the_first_pattern():
         "    session.run(y)\n"
         "    print('re2' in sys.modules)\n"
     )
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240)
     assert ran.stdout.split() == ["False", "True"], ran.stderr
 
 

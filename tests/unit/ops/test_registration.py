@@ -149,7 +149,7 @@ def test_a_package_outside_the_tree_registers(plugin, use):
     program = "import numpy as np\nimport headrace as tf\ndef abs_(x, name=None): ''\n"
     program += textwrap.dedent(OPTIONS[use])
     code = f"import sys; sys.path.insert(0, {str(plugin)!r})\n{program}"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
 
 

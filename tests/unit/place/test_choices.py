@@ -12,6 +12,7 @@ from headrace._src.core.errors import InvalidArgumentError
 from headrace._src.devices.device import local_devices
 from headrace._src.optimize.prune import prune
 from headrace._src.place.constraints import Placement, place
+from headrace._src.place.groups import Groups
 
 CPUS = local_devices({"CPU": 3})
 
@@ -227,3 +228,19 @@ def test_growth_in_parts_places_as_growth_at_once(plan):
         growing_placement.extend()
         for op in graph.get_operations():
             assert growing_placement.device(op.name) == at_once.device(op.name)
+
+
+def test_another_thread_may_pin_operations_meanwhile():
+    with tf.Graph().as_default() as graph:
+        op = tf.constant(1.0, name="a").op
+        placement = Placement(graph, CPUS)
+        placement._pinned["a"] = CPUS[1], op
+
+        class Meanwhile(dict):
+            def get(self, name):
+                placement._pinned[f"{name} of another step"] = CPUS[0], op
+
+        groups = Groups()
+        groups.of = Meanwhile()
+        placement.hold(groups)
+        assert len(placement._pinned) == 2

@@ -7,9 +7,7 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from tests.unit.session.devices import on, session
-
-SHORT = tf.RunOptions(timeout_in_ms=100)
+from tests.unit.session.devices import blocked_step, in_thread, on, session
 
 
 @pytest.fixture(autouse=True)
@@ -19,8 +17,11 @@ def fresh_graph():
 
 
 def cancelled(s, fetches):
-    with pytest.raises(tf.errors.DeadlineExceededError):
-        s.run(fetches, options=SHORT)
+    """Run a step, and cancel it when nothing of it can go on."""
+    result = in_thread(s.run, fetches, None, tf.RunOptions(timeout_in_ms=600_000))
+    blocked_step(s).cancel(tf.errors.DeadlineExceededError(None, None, "late"))
+    with pytest.raises(tf.errors.DeadlineExceededError, match="late"):
+        result()
 
 
 def closed_in_the_middle(s, fetches, condition):
@@ -152,19 +153,17 @@ def test_returned_elements_wake_those_who_wait():
     queue, other = tf.FIFOQueue(1, tf.int32, []), tf.FIFOQueue(9, tf.int32, [])
     element = queue.dequeue()
     both = [queue.dequeue(), other.dequeue()]
-    results = []
     with session() as s:
         s.run(queue.enqueue(7))
-        s.run(queue.size())
-        began = threading.Thread(target=cancelled, args=(s, both))
-        began.start()
-        while s.run(queue.size()):
-            time.sleep(0.002)
-        waits = threading.Thread(target=lambda: results.append(s.run(element)))
-        waits.start()
-        began.join(30)
-        waits.join(30)
-        assert results == [7]
+        first = in_thread(s.run, both)
+        step = blocked_step(s)  # has the element
+        waits = in_thread(s.run, element)
+        while not any(e.sleeper() for e in list(s._resources._steps) if e is not step):
+            time.sleep(0.001)
+        step.cancel(tf.errors.CancelledError(None, None, "enough"))
+        with pytest.raises(tf.errors.CancelledError, match="enough"):
+            first()
+        assert waits() == 7
 
 
 def test_what_python_code_takes_in_the_middle_is_its_own():

@@ -1,12 +1,13 @@
 """Sessions with several devices, for tests."""
 
 import threading
+import time
 
 import numpy as np
 import pytest
 
 import headrace as tf
-from headrace._src.devices import workers
+from headrace._src.devices import step_context, workers
 from headrace._src.runtime.partitions import PartitionedExecutable
 
 DEVICES = 3
@@ -56,6 +57,37 @@ def in_thread(call, *args):
         return value
 
     return result
+
+
+def late(run, in_time=lambda error: error.op is not None):
+    """Call `run` with a deadline, in ms, and return the error of the step, in which an operation
+    ran or waited when the deadline passed. On a busy machine a short deadline passes before that;
+    then a longer one follows. in_time: whether the step had come far enough.
+    """
+    for timeout in (30, 300, 3000, 30_000):
+        with pytest.raises(tf.errors.DeadlineExceededError) as caught:
+            run(timeout)
+        if in_time(caught.value):
+            break
+    return caught.value
+
+
+def until_cancelled():
+    """Return when the step of this thread is cancelled; at once if it has no deadline."""
+    step = step_context.current()
+    while step is not None and step.deadline is not None and step.cancellation.error is None:
+        time.sleep(0.001)
+
+
+def blocked_step(s):
+    """Return the running step of a session, once it is blocked."""
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        for step in list(s._resources._steps):
+            if step.sleeper() is not None:
+                return step
+        time.sleep(0.001)
+    pytest.fail("no step is blocked")
 
 
 def working():

@@ -116,5 +116,5 @@ def in_thread(function):
     results = []
     thread = threading.Thread(target=lambda: results.append(function()), daemon=True)
     thread.start()
-    thread.join(5)
+    thread.join(60)
     return results[0] if results else None

@@ -9,6 +9,7 @@ import pytest
 
 import headrace as tf
 from headrace._src.session.graph_growth_warning import GraphGrowthWarning
+from tests.unit.session.devices import until_cancelled
 
 
 @pytest.fixture
@@ -305,9 +306,7 @@ def test_run_metadata_and_deadline(session):
     assert nodes["traced"].output[0].tensor_description.shape.dim[0].size == 2
     assert {n.name for n in metadata.partition_graphs[0].node} >= {"traced"}
 
-    import time
-
-    slow = tf.identity(tf.py_func(lambda: time.sleep(0.05) or np.float32(1), [], tf.float32))
+    slow = tf.identity(tf.py_func(lambda: until_cancelled() or np.float32(1), [], tf.float32))
     with pytest.raises(tf.errors.DeadlineExceededError):
         session.run(slow, options=tf.RunOptions(timeout_in_ms=10))
     assert session.run(slow) == 1

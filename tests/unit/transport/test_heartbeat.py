@@ -12,7 +12,7 @@ import pytest
 from headrace._src.transport import beats
 from headrace._src.transport.beats import MESSAGE, PING, PONG
 from headrace._src.transport.connect import Connection
-from headrace._src.transport.heartbeat import Health, Heartbeat, Monitor, Responder
+from headrace._src.transport.heartbeat import Answers, Health, Heartbeat, Monitor, Responder
 from headrace._src.transport.loop import Loop
 from tests.unit.transport.peers import TASK, WAIT, eventually
 
@@ -280,3 +280,23 @@ def test_a_process_that_does_not_answer_is_declared_dead_once(responder, loop):
     assert len(theirs.recv(1000)) == 5 * MESSAGE.size
     theirs.close()
     assert dead.empty()
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_the_end_of_the_loop_closes_the_connections(responder, when):
+    """Also one that comes while the loop ends."""
+    loop = Loop()
+    if when == "after":
+        loop.stop()
+    pairs = [socket.socketpair() for _ in range(2)]
+    dead = queue.Queue()
+    beating(pairs[0][0], responder, loop, dead, 5)
+    if when == "before":
+        Answers(Connection(pairs[1][0], TASK, "somewhere", True), responder, loop)
+        loop.stop()
+        assert pairs[1][0].fileno() < 0
+    assert pairs[0][0].fileno() < 0
+    assert dead.empty()
+    for pair in pairs:
+        for each in pair:
+            each.close()

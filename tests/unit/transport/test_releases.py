@@ -1,6 +1,7 @@
 """The end of a lease travels before the frame that is sent after it."""
 
 import socket
+from collections import deque
 
 import numpy as np
 
@@ -25,5 +26,24 @@ def test_memory_is_free_when_the_answer_arrives():
     (answer,) = here.read()
     assert answer.head == b"done"
     assert not slabs.leased(value)
+    for end in ends:
+        end.close()
+
+
+def test_another_thread_may_send_the_end_of_a_lease():
+    """It comes between the look at what has ended and the taking of it."""
+
+    class TakenByAnother(deque):
+        def __bool__(self):
+            there = len(self) > 0
+            self.clear()
+            return there
+
+    ends = socket.socketpair()
+    stream = FrameStream(Connection(ends[0], Hello("task", "w", 0, 1), "", True))
+    stream._released = TakenByAnother([7])
+    assert stream.send_releases()
+    stream._released = TakenByAnother([7])
+    assert stream.write(Frame(1, 1, b"goes on"))
     for end in ends:
         end.close()

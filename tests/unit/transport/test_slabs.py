@@ -302,13 +302,26 @@ def test_a_slab_that_cannot_be_mapped_is_closed_once(monkeypatch):
 
 
 _LATE = """
-from headrace._src.transport import slabs
-late = slabs.Slab(1, 1 << 20)
-slabs.__dict__.clear()  # as Python does at its end
+import gc
+from headrace._src.{} import {} as module
+late = module.{}
+module.__dict__.clear()  # as Python does at its end
 del late
+gc.collect()
 """
 
 
-def test_a_slab_that_outlives_its_module_ends_quietly():
-    ended = subprocess.run([sys.executable, "-c", _LATE], capture_output=True, text=True)
+@pytest.mark.parametrize(
+    "late",
+    [
+        ("transport", "slabs", "Slab(1, 1 << 20)"),
+        ("transport", "loop", "Loop()"),
+        ("collectives", "streams", "Streams(0.0)"),
+        ("collectives", "page_pipe", "PagePipe(-1)"),
+    ],
+    ids=lambda late: late[1],
+)
+def test_what_outlives_its_module_ends_quietly(late):
+    program = _LATE.format(*late)
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert (ended.returncode, ended.stderr) == (0, "")

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import headrace as tf
+from headrace._src.core.config import settings
 from headrace._src.xla.swapping import report_swapping
 from tests.unit.xla.xla_steps import XlaStep
 
@@ -27,6 +28,23 @@ def loop(swap_memory):
 
     y = tf.cond(tf.reduce_sum(x) > 0, lambda: turns(x), lambda: x)
     return XlaStep([y, *tf.gradients(y, x)], [x])
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("HEADRACE_SWAP_DIR", str(tmp_path))
+    settings.cache_clear()
+    yield
+    monkeypatch.undo()
+    settings.cache_clear()
+
+
+@pytest.mark.usefixtures("folder")
+def test_it_is_said_on_jaxs_cpu_where_a_cpu_device_would_swap(caplog):
+    step, session = loop(True), Session()
+    with caplog.at_level(logging.WARNING, "headrace"):
+        report_swapping(step.cluster.nodes, "cpu", session)
+    assert "has no effect on XLA devices" in caplog.text and "memory of the cpu" in caplog.text
 
 
 @pytest.mark.parametrize("platform", ["cpu", "gpu"])

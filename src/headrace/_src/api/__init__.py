@@ -785,6 +785,9 @@ if TYPE_CHECKING:
         get_local_variable as get_local_variable,
         get_variable as get_variable,
     )
+    from headrace._src.variables.module import (
+        OwnerModule as Module,
+    )
     from headrace._src.variables.options import (
         VariableAggregation as VariableAggregation,
         VariableSynchronization as VariableSynchronization,
@@ -870,6 +873,7 @@ __all__ = [
     "LogMessage",
     "MONOLITHIC_BUILD",
     "MetaGraphDef",
+    "Module",
     "NameAttrList",
     "NoGradient",
     "NodeDef",
@@ -1486,6 +1490,7 @@ _HOMES = {
     "LogMessage": "headrace._src.core.proto:LogMessage",
     "MONOLITHIC_BUILD": "headrace._src.core.versions_and_text:MONOLITHIC_BUILD",
     "MetaGraphDef": "headrace._src.core.proto:MetaGraphDef",
+    "Module": "headrace._src.variables.module:OwnerModule",
     "NameAttrList": "headrace._src.core.proto:NameAttrList",
     "NoGradient": "headrace._src.gradients.registry:NotDifferentiable",
     "NodeDef": "headrace._src.core.proto:NodeDef",

@@ -299,7 +299,6 @@ class Communicator:
         self._kept: list[Any] = []  # desks of all epochs: a late rank may still look at its own
         self._own_desk: tuple[np.ndarray, int, int] | None = None  # memory, offset, slab's size
         self._service = CoordinatorService(address, size) if serves else None
-        self._beats: Heartbeat | None = None
         self._coordinator: Link | None = None
         self._background = StartingThread()
         try:
@@ -319,7 +318,7 @@ class Communicator:
         self._coordinator = self.loop.add(found, self._told, self._coordinator_lost)
         self.loop.start()
         beats = self._reach(address, Service.HEARTBEATS, _CONNECT)
-        self._beats = Heartbeat(beats, responder(), self.loop, self._coordinator_silent)
+        Heartbeat(beats, responder(), self.loop, self._coordinator_silent)
         member = Member(self.id, listener.address, host_name(), memory_name(self.id))
         self._tell(say.JoinRanks(member, rank))
 
@@ -383,14 +382,13 @@ class Communicator:
         if self._coordinator is not None:
             with contextlib.suppress(errors.UnavailableError):
                 self._tell(say.Leave("has ended"))
-        if self._beats is not None:
-            self.loop.call_soon(self._beats.end)
         self.loop.stop()
         for connection in [c for ahead in self._streams_ahead.values() for c in ahead]:
             connection.socket.close()
-        if self._run is not None:
-            self.broken(self._run, f"rank {self._run.epoch.rank} has shut down")
-            self._run.fail()
+        for run in (self._run, self._next):
+            if run is not None:
+                self.broken(run, f"rank {run.epoch.rank} has shut down")
+                run.fail()
         self._background.close()
         if self._service is not None:
             self._service.close()
@@ -491,6 +489,8 @@ class Communicator:
         rank = next(i for i, m in enumerate(message.members) if m.id == self.id)
         if self._run is not None:
             self.broken(self._run, "the next epoch has begun")
+        if self._next is not None:
+            self._next.fail()
         epoch = Epoch(message.epoch, message.members, rank)
         run = self._next = _Run(epoch, self)
         self.waiting = 0
@@ -577,10 +577,13 @@ class Communicator:
 
     def _abandon(self, run: _Run, reason: str) -> None:
         """An epoch cannot be connected."""
+        if run is not self._next:
+            return  # it was given up before, and the next one may be on its way
         with self._changed:
             run.error = run.error or reason
             self._run, self._next = run, None
             self._changed.notify_all()
+        run.fail()
 
     def _complete(self, run: _Run) -> None:
         """Let an epoch run, if all links and desks are there."""

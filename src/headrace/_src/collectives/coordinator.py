@@ -44,12 +44,7 @@ class CoordinatorService:
 
     def close(self) -> None:
         """End the service and its connections."""
-        self._loop.call_soon(self._end_beats)
         self._loop.stop()
-
-    def _end_beats(self) -> None:
-        for beats in list(self._beats.values()):
-            beats.end()
 
     # -- In the loop's thread ----------------------------------------------------------------------
 

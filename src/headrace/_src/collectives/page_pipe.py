@@ -13,6 +13,7 @@ import ctypes
 import errno
 import fcntl
 import os
+from collections.abc import Callable
 from functools import cache
 from typing import Any, Final
 
@@ -50,9 +51,9 @@ class PagePipe:
                 self._ends = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
                 fcntl.fcntl(self._ends[1], fcntl.F_SETPIPE_SZ, _CAPACITY)
 
-    def __del__(self) -> None:
-        for end in self._ends:
-            os.close(end)
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        for end in self._ends:  # at Python's end there is no module `os` any more
+            close(end)
 
     def send(self, data: memoryview, address: int) -> int:
         """Send the first bytes of the memory at an address; return how many. The next call must

@@ -214,6 +214,8 @@ class Streams:
     end.
     """
 
+    _wake = -1
+
     def __init__(self, patience: float) -> None:
         self._patience = patience
         self._sockets: list[Any] = []
@@ -259,8 +261,11 @@ class Streams:
         for each in self._sockets:
             each.close()
 
-    def __del__(self) -> None:
-        os.close(self._wake)  # not when the thread ends: others may still write to it
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        # Not when the thread ends: others may still write to it. At Python's end there is no module
+        # `os` any more.
+        if self._wake >= 0:
+            close(self._wake)
 
     # -- The thread --------------------------------------------------------------------------------
 

@@ -136,7 +136,8 @@ def _is_space(module: ModuleType) -> bool:
 @cache
 def _inside(path: str) -> frozenset[str]:
     """The packages and moved modules right below a path."""
-    listed = _contrib_modules() if path.startswith("contrib.") else ()
+    part = ".".join(path.split(".")[:2])
+    listed = _contrib_modules() if part.startswith("contrib.") and _real(part) else ()
     inside = (full.rpartition(".") for full in (*_MOVED, *_PACKAGES, *listed))
     return frozenset(leaf for space, _, leaf in inside if space == path)
 
@@ -290,11 +291,17 @@ def _refuse(fullname: str) -> None:
     if fullname.startswith(f"{_ROOT}.contrib."):
         part = ".".join(fullname.split(".")[1:3])
         known = part.removeprefix("contrib.") in tensorflow_names().get("tf.contrib", ())
-        if known and (_real(part) is None or ".python." in fullname):
+        if known and (_real(part) is None or ".python." in fullname or _is_source(part, name)):
             raise ModuleNotFoundError(
                 f"{fullname.replace(_ROOT, 'tf', 1)} is not in Headrace yet: "
                 f"{area_of(part).instead}"
             )
+
+
+def _is_source(part: str, name: str) -> bool:
+    """Whether TensorFlow's source tree of a part of tf.contrib has a module of that name."""
+    within = (m for m in _contrib_modules() if m.startswith(f"{part}."))
+    return any(module.rpartition(".")[2] == name for module in within)
 
 
 class _Installed(Distribution):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import inspect
 import numbers
 import re
 from collections.abc import Callable, Sequence
@@ -323,6 +324,41 @@ def _is_float(tf: Any, value: Any) -> bool:
 
 for _name in ("nce_loss", "sampled_softmax_loss"):
     _adapted[f"nn.{_name}"] = _sampled_loss(_name)
+
+
+def _sequence_loss(name: str) -> Adapter:
+    """A softmax_loss_function was called with (logits, labels) by position; 1.0 names them."""
+
+    def adapter(tf: Any) -> Any:
+        new = getattr(tf.contrib.legacy_seq2seq, name)
+        parameters = inspect.signature(new)
+
+        def loss(*args: Any, **kwargs: Any) -> Any:
+            bound = parameters.bind(*args, **kwargs)
+            given = bound.arguments.get("softmax_loss_function")
+            if callable(given) and not _takes(given, "logits"):
+                _say("a softmax_loss_function took its arguments by position before TensorFlow 1.0")
+                bound.arguments["softmax_loss_function"] = lambda labels, logits: given(
+                    logits, labels
+                )
+            return new(*bound.args, **bound.kwargs)
+
+        return functools.wraps(new)(loss)
+
+    return adapter
+
+
+def _takes(function: Any, name: str) -> bool:
+    """Whether a function has a parameter of that name, or takes any."""
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return True
+    return name in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+
+
+for _name in ("model_with_buckets", "sequence_loss", "sequence_loss_by_example"):
+    _adapted[f"contrib.legacy_seq2seq.{_name}"] = _sequence_loss(_name)
 
 
 _LINEAR = ("nn.rnn_cell", "contrib.rnn.python.ops.core_rnn_cell")

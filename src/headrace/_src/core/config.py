@@ -39,6 +39,8 @@ class Settings:
         (HEADRACE_QUIET_SECONDS).
     memory_mb: the working memory that a compiled step should fit into, in MiB; beyond it, cheap
         values are recomputed instead of kept. None: no limit (HEADRACE_MEMORY_MB).
+    swap_dir: the folder of the files in which loops with `swap_memory` keep what they save for
+        their gradients; None: they keep it in memory (HEADRACE_SWAP_DIR).
     target: the processor to generate code and choose kernels for: "host", or an x86 level that the
         host supports (HEADRACE_TARGET).
     progress: whether a long compilation shows its progress: "auto" (on a terminal), "on" or "off"
@@ -90,6 +92,7 @@ class Settings:
     specialisations: int = 8
     quiet_seconds: int = 30
     memory_mb: int | None = None
+    swap_dir: str | None = None
     target: str = "host"
     progress: str = "auto"
     check_numerics: bool = False
@@ -140,6 +143,7 @@ def read(environment: Mapping[str, str]) -> Settings:
         specialisations=_count(environment, "HEADRACE_SPECIALISATIONS", 0, 8),
         quiet_seconds=_count(environment, "HEADRACE_QUIET_SECONDS", 0, 30),
         memory_mb=_count(environment, "HEADRACE_MEMORY_MB", 1),
+        swap_dir=environment.get("HEADRACE_SWAP_DIR", "").strip() or None,
         target=_choice(
             environment, "HEADRACE_TARGET", "host", ("host", "x86-64-v2", "x86-64-v3", "x86-64-v4")
         ),

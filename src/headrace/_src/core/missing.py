@@ -40,9 +40,9 @@ AREAS = (
     ),
     Area(
         "eager execution",
-        r"GradientTape|function$|wrap_function|Module|enable_eager_execution|enable_v2_behavior"
+        r"GradientTape|function$|wrap_function|enable_eager_execution|enable_v2_behavior"
         r"|(enable|disable)_tensor_equality|enable_v2_tensorshape|(enable_)?control_flow_v2"
-        r"|compat\.v2|autograph|saved_model\.(save|load_v2)|summary\.(all_v2|initialize)",
+        r"|compat\.v2|autograph|summary\.(all_v2|initialize)",
         "build a graph and run it in a tf.Session; tf.py_function runs operations as they are made",
     ),
     Area(

@@ -3,6 +3,9 @@
 Variables' storage and compiled steps' working memory come from here, or are counted here where
 another library manages the device's memory. The arrays that kernels pass to each other are
 allocated by NumPy and are not counted.
+
+What loops with `swap_memory` save for their gradients is in files (`devices.swap_files`). It is
+counted by itself, and no limit of the device holds for it.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import numpy as np
 
 from headrace._src.core.locks import RLock
 from headrace._src.devices.blocks import block, memory_limit
+from headrace._src.devices.swap_files import SWAPPED_FROM, SwappedValues, file_block
 
 __all__ = ["SHARED_FROM", "Allocator", "Held", "Shared", "Statistics"]
 
@@ -35,13 +39,18 @@ class Shared(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """The memory that a device's allocator has given out, in bytes, and the number of times."""
+    """The memory that a device's allocator has given out, in bytes, and the number of times.
+
+    swapped, swapped_peak: the bytes in files of HEADRACE_SWAP_DIR, which the others don't include
+    """
 
     in_use: int
     peak: int
     largest: int
     allocations: int
     limit: int
+    swapped: int = 0
+    swapped_peak: int = 0
 
 
 class Held:
@@ -65,6 +74,8 @@ class Allocator:
         self._limit = limit
         self._lock = RLock()  # reentrant: a block may be freed in a call that holds it
         self._in_use = self._peak = self._largest = self._count = 0
+        self._swapped = self._swapped_peak = 0
+        self._values = SwappedValues(self.swapped_block)
 
     @property
     def limit(self) -> int:
@@ -76,6 +87,25 @@ class Allocator:
         memory = block(size)
         self.count(memory)
         return memory
+
+    def swapped_block(self, size: int) -> np.ndarray:
+        """Return `size` bytes in a file, outside of the limit; raise MemoryError if the folder has
+        no room for it. It starts at a page's boundary.
+        """
+        memory = file_block(size)
+        with self._lock:
+            self._swapped += memory.nbytes
+            self._swapped_peak = max(self._swapped_peak, self._swapped)
+        weakref.finalize(memory.base, self._unswapped, memory.nbytes).atexit = False
+        return memory
+
+    def swapped(self, value: Any) -> Any:
+        """Return a value that a loop saves as a copy in a file; small values, and values that are
+        not arrays of numbers, as they are.
+        """
+        if type(value) is not np.ndarray or value.nbytes < SWAPPED_FROM or value.dtype.hasobject:
+            return value
+        return self._values.copy(value, self._swapped)
 
     def count(self, array: np.ndarray) -> None:
         """Count the memory of an array as in use as long as a view of it lives; raise MemoryError
@@ -112,8 +142,13 @@ class Allocator:
         with self._lock:
             self._in_use -= size
 
+    def _unswapped(self, size: int) -> None:
+        with self._lock:
+            self._swapped -= size
+
     def statistics(self) -> Statistics:
         """Return the statistics of all blocks that were given out so far."""
         with self._lock:
             counts = self._in_use, self._peak, self._largest, self._count
-        return Statistics(*counts, self.limit)
+            swapped = self._swapped, self._swapped_peak
+        return Statistics(*counts, self.limit, *swapped)

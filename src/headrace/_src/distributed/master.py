@@ -4,8 +4,9 @@ ended, the time). Out: instructions for the driver. It does no I/O.
 
 A session waits for the tasks that its device filters name, and tells its client for whom. A step is
 divided and registered once for each combination of feed shapes, of which the latest 8 are kept. A
-run is then one message to each worker that takes part and one answer from each. The first failure
-aborts the others; the client is told when all have ended, or after a grace period.
+run is then one message to each worker that takes part and one answer from each whose end does not
+follow from that of another. The first failure aborts the others; the client is told when all have
+ended, or after a grace period.
 
 Invariants: each request of a client is answered exactly once, unless the client is gone. Only tasks
 that take part in a step can fail it. A task that comes back as another process is not part of the
@@ -48,7 +49,8 @@ class Divided(NamedTuple):
     positions of its feeds among the step's. sources: for each fetch of the step, its task and its
     position among that task's fetches. notice: what the client is to show. races: see Notice. Of
     a piecewise step, pieces: for the name of each feed, the tasks that receive it and the edges;
-    fetched: the names of the tensors that come back, by their edges.
+    fetched: the names of the tensors that come back, by their edges. covers: for tasks, the others
+    that have ended well when they have (see partition.covers).
     """
 
     parts: Mapping[str, tuple[dict[str, Any], bytes]]
@@ -58,6 +60,7 @@ class Divided(NamedTuple):
     races: Sequence[Any] = ()
     pieces: Mapping[str, list[tuple[str, int]]] = {}
     fetched: Mapping[int, str] = {}
+    covers: Mapping[str, tuple[str, ...]] = {}
 
 
 @dataclass
@@ -676,6 +679,8 @@ class Master:
         if message.traced:
             tensors, stats = tensors[:-1], tensors[-1]
             run.stats.append(stats)
+        elif run.graph.divided is not None:
+            run.left.difference_update(run.graph.divided.covers.get(peer.name, ()))
         run.results[peer.name] = tensors
         return [] if run.left else self._finish(run)
 

@@ -278,7 +278,8 @@ class DeregisterGraph(NamedTuple):
 
 
 class RunGraph(NamedTuple):
-    """Run a worker's part of a step. The answer is StepDone or StepFailed. `ahead`: by how many
+    """Run a worker's part of a step. The answer is StepDone or StepFailed. There is none if another
+    task covers this one, and its part ends well and is not traced. `ahead`: by how many
     microseconds the worker's clock is ahead of the master's, for traces.
     """
 
@@ -336,8 +337,9 @@ class FetchedPiece(NamedTuple):
 
 
 class AbortStep(NamedTuple):
-    """Stop a step. The answer is still StepDone or StepFailed. `gentle`: no part has failed yet, so
-    elements that were taken from queues must reach their receivers (see runtime.served).
+    """Stop a step. The answer is still StepDone or StepFailed, also of a worker whose part ended
+    without one. `gentle`: no part has failed yet, so elements that were taken from queues must
+    reach their receivers (see runtime.served).
     """
 
     number: int

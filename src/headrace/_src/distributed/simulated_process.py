@@ -16,7 +16,7 @@ from headrace._src.distributed import messages as say
 from headrace._src.distributed.instructions import Peer
 from headrace._src.distributed.master import Divided, Master
 from headrace._src.distributed.simulated_network import SimulatedConnection
-from headrace._src.distributed.simulated_step import StepModel, script_of
+from headrace._src.distributed.simulated_step import StepModel, covers_in, script_of, tasks_in
 from headrace._src.distributed.worker import Worker
 
 __all__ = ["TASKS", "Process", "Stale"]
@@ -304,10 +304,14 @@ class Process:
         if self.world.random.random() < 0.02:
             error = errors.InvalidArgumentError(None, None, "no placement")
         else:
-            tasks = sorted({name for op in plan for name in op.split()[1:]})
-            parts = {task: ({"script": script_of(plan, task)}, b"") for task in tasks}
-            sources = tuple((task, 0) for task in tasks)
-            found = Divided(parts, dict.fromkeys(tasks, (0,)), sources)
+            tasks, covers = tasks_in(plan), covers_in(plan)
+            covered = {task for each in covers.values() for task in each}
+            parts = {
+                task: ({"script": script_of(plan, task), "covered": task in covered}, b"")
+                for task in tasks
+            }
+            sources = tuple((task, 0) for task in tasks if task not in covered)
+            found = Divided(parts, dict.fromkeys(tasks, (0,)), sources, covers=covers)
         then = lambda: self.perform(  # noqa: E731
             self.master.divided(each.graph, found, error, self.world.now)
         )

@@ -12,8 +12,9 @@ from headrace._src.core import errors
 from headrace._src.distributed import instructions as do
 from headrace._src.distributed import messages as say
 from headrace._src.distributed.instructions import Peer
+from headrace._src.partition.covers import joined
 
-__all__ = ["StepModel", "script_of"]
+__all__ = ["StepModel", "covers_in", "script_of", "tasks_in"]
 
 
 def script_of(plan: list[str], task: str) -> list[list[Any]]:
@@ -28,6 +29,17 @@ def script_of(plan: list[str], task: str) -> list[list[Any]]:
         elif task == first:
             found.append([what, edge, ""])
     return found
+
+
+def tasks_in(plan: list[str]) -> list[str]:
+    """Return the tasks that take part in a plan."""
+    return sorted({name for op in plan for name in op.split()[1:]})
+
+
+def covers_in(plan: list[str]) -> dict[str, tuple[str, ...]]:
+    """Return for tasks the others that they cover: those whose last act is a Send to them."""
+    ends = {task: script_of(plan, task)[-1] for task in tasks_in(plan)}
+    return joined({task: other for task, (what, _, other) in ends.items() if what == "send"})
 
 
 class StepModel:

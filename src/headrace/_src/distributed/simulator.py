@@ -26,7 +26,7 @@ from headrace._src.distributed.instructions import Peer
 from headrace._src.distributed.simulated_client import Client, Run
 from headrace._src.distributed.simulated_network import SimulatedConnection
 from headrace._src.distributed.simulated_process import TASKS, Process
-from headrace._src.distributed.simulated_step import StepModel
+from headrace._src.distributed.simulated_step import StepModel, covers_in, tasks_in
 
 __all__ = ["Violation", "World", "main", "simulate"]
 
@@ -234,14 +234,15 @@ class World:
         run.succeeded = True
         if sorted(run.applied) != run.expected:
             self.violated(f"run {run.token} succeeded, but was applied at {run.applied}")
-        names = sorted({name for op in run.plan for name in op.split()[1:]})
+        covered = {task for tasks in covers_in(run.plan).values() for task in tasks}
+        names = [task for task in tasks_in(run.plan) if task not in covered]
         if list(fetches) != [(run.token, Peer(name, run.tasks[name])) for name in names]:
             self.violated(f"run {run.token} returned {fetches}")
 
     def failed(self, run: Run, master: Peer | None, code: int, text: str) -> None:
         """A client was told by its master that its run has failed, or has lost its master."""
         run.failed_by, run.failed_at = master, self.now
-        names = {name for op in run.plan for name in op.split()[1:]}
+        names = set(tasks_in(run.plan))
         part = {Peer(name, run.tasks[name]) for name in names} | {run.master}
         if "has been restarted" in text:  # a worker may still be connected to the old process
             part |= {peer for peer in self.trouble if peer.name in names}

@@ -6,10 +6,11 @@ tasks that take part in it: tensors are accepted from those processes only, so a
 comes back, or messages of one that were under way, can do nothing (white paper §3.3).
 
 Invariants: a step that was started ends exactly once, by `ended`; its master is then told, if it is
-still there. A step that lost a peer that takes part fails, and so do later ones of the same graph:
-tensors may have been lost too. Tensors are kept only for steps that may still be started. The first
-step of a session starts only when the aborted steps of other sessions have ended here, so it never
-meets their effects.
+still there, unless the step ended well and another task's end says so (partition.covers): then the
+master is told if it asks. A step that lost a peer that takes part fails, and so do later ones of
+the same graph: tensors may have been lost too. Tensors are kept only for steps that may still be
+started. The first step of a session starts only when the aborted steps of other sessions have ended
+here, so it never meets their effects.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class _Graph:
     """A registered graph. request: its registration, until it is answered. broken: a task that was
     lost since. Tensors from it may be lost too, so that no step can be sure of them any more, even
     if there is a new connection to the same process. fed: the edges that the master feeds, piece by
-    piece.
+    piece. covered: whether another task's end says that this one's has come.
     """
 
     key: tuple[Key, int]
@@ -58,6 +59,7 @@ class _Graph:
     request: say.RegisterGraph | None = None
     broken: str = ""
     fed: frozenset[int] = frozenset()
+    covered: bool = False
 
 
 @dataclass
@@ -81,7 +83,7 @@ class Worker:
         self._early: OrderedDict[int, list[tuple[Peer, say.SentTensor]]] = OrderedDict()
         self._early_count = 0
         self._spilt: set[int] = set()  # steps that lost tensors because too many came early
-        self._ended: OrderedDict[int, None] = OrderedDict()
+        self._ended: OrderedDict[int, bool] = OrderedDict()  # and whether the master was told
         self._held: dict[int, Peer] = {}  # ended steps that keep elements, and their masters
         self.handlers: dict[type[Any], Callable[[Peer, Any], Instructions]] = {
             say.OpenWorkerSession: self._open,
@@ -164,7 +166,8 @@ class Worker:
     ) -> Instructions:
         """Nothing of a step runs any more. `elements`: see StepDone."""
         step = self._steps.pop(number)
-        self._remember(number)
+        silent = step.graph.covered and error is None and stats is None and not elements
+        self._remember(number, not silent)
         master = step.session[0]
         if error is None:  # even if it was cancelled: then it ended before that reached it
             traced = stats is not None
@@ -175,7 +178,7 @@ class Worker:
             if asked is not None and _code(asked) != _code(error):
                 error = asked  # otherwise it says more than the request to stop
             answer = say.failed(number, error, say.StepFailed)._replace(elements=elements)
-        found: Instructions = [do.Send(master, answer)]
+        found: Instructions = [] if silent else [do.Send(master, answer)]
         session = self._sessions.get(step.session)
         if elements & say.HELD:
             if session is None or session.orphaned:
@@ -266,7 +269,10 @@ class Worker:
             return [_refuse(peer, message.number, f"{self.me.name} has been restarted")]
         key = session.key, message.graph
         fed = frozenset(edge for edge, *_ in message.about.get("fed", ()))
-        session.graphs[message.graph] = _Graph(key, message.tasks, request=message, fed=fed)
+        covered = bool(message.about.get("covered", False))
+        session.graphs[message.graph] = _Graph(
+            key, message.tasks, request=message, fed=fed, covered=covered
+        )
         return [do.Build(key, message)]
 
     def _deregister(self, peer: Peer, message: say.DeregisterGraph) -> Instructions:
@@ -335,7 +341,9 @@ class Worker:
             if session.key[0] == peer and len(kept) < len(session.waiting):
                 session.waiting = kept
                 return self._refuse_step(peer, message.number, say.error_of(message))
-        return []
+        if self._ended.get(message.number, False):
+            return []
+        return [do.Send(peer, say.StepDone(message.number, 0, 0, ()))]  # it ended without a word
 
     def _settle(self, peer: Peer, message: say.SettleStep) -> Instructions:
         if self._held.get(message.number) != peer:
@@ -395,9 +403,9 @@ class Worker:
             return []
         return [do.Deliver(message.number, message)]
 
-    def _remember(self, number: int) -> None:
-        """Drop what comes late for a step."""
-        self._ended[number] = None
+    def _remember(self, number: int, told: bool = True) -> None:
+        """Drop what comes late for a step. told: whether its master knows that it has ended."""
+        self._ended[number] = told
         if self._early or self._spilt:
             self._early_count -= len(self._early.pop(number, ()))
             self._spilt.discard(number)

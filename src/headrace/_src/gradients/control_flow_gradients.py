@@ -45,6 +45,7 @@ from headrace._src.graph.definition import Kind
 from headrace._src.graph.graph import Graph
 from headrace._src.graph.inference import known_value, partial_value
 from headrace._src.graph.operation import Operation, Tensor
+from headrace._src.lowering.list_anchors import SWAP_MEMORY
 from headrace._src.ops.base.define import b
 from headrace._src.ops.base.to_tensor import convert_to_tensor, name_scope
 from headrace._src.ops.control.cond import open_branches, record_branches
@@ -446,6 +447,8 @@ def _all_of(context: WhileContext, value: Tensor) -> Tensor:
     if value not in known:
         with _inside(context.graph, context.outer_context):
             empty = b.empty_tensor_list(-1, -1, value.dtype.base_dtype, name="f_acc")
+        if context.swap_memory:
+            empty.op._set_attr(SWAP_MEMORY, True)
         variable = add_variable(context, empty, lambda t: b.tensor_list_push_back(t, value), ())
         known[value] = variable.exit
     return known[value]

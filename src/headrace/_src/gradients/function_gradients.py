@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -333,9 +334,11 @@ def gradient_of(function: GraphFunction) -> GraphFunction:
 
 
 def _derive(function: GraphFunction, graph: Any) -> GraphFunction:
+    # Names of functions may begin with "_" and contain "<", names of nodes may not.
+    name = re.sub(r"^[^A-Za-z0-9.]+|[^A-Za-z0-9_.\-/]", "", function.name)
     with graph.as_default(), graph.name_scope(None):
         starts = [
-            graph.argument(t.dtype, f"{function.name}_d{i}", t._shape)
+            graph.argument(t.dtype, f"{name}_d{i}", t._shape)
             for i, t in enumerate(function.outputs)
         ]
         paired = [(y, d) for y, d in zip(function.outputs, starts, strict=True) if _flows(y)]

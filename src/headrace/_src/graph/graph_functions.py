@@ -171,7 +171,9 @@ class GraphFunction:
         function._output_names = [a.name for a in function_def.signature.output_arg]
         function._proto = function_def
         function._library = library
-        attrs = {k: from_proto(v) for k, v in sorted(function_def.attr.items())}
+        # tf.function writes attributes without a value.
+        given = sorted(function_def.attr.items())
+        attrs = {k: from_proto(v) for k, v in given if v.WhichOneof("value")}
         function._init_rest(attrs, function_def.signature.description)
         return function
 
@@ -310,7 +312,7 @@ def needed(outputs: Iterable[Tensor]) -> list[Operation]:
     return sorted(found, key=lambda op: op._id)
 
 
-_NAME = re.compile(r"[A-Za-z0-9_.\-/]+")
+_NAME = re.compile(r"[A-Za-z0-9_.\-/<>]+")  # tf.function calls that of a lambda "<lambda>"
 
 
 def add_function(graph: Graph, function: GraphFunction) -> None:

@@ -36,9 +36,12 @@ def run_nodes(
 
 @dataclass(frozen=True, slots=True)
 class _Context:
-    """The context that kernels ask for: a name, the parts of loops, and the session's state."""
+    """The context that kernels ask for: a name, attributes, the parts of loops, and the session's
+    state.
+    """
 
     name: str
+    attrs: dict[str, Any]
     outer: Any
 
     def bound(self, part: Dataflow) -> Any:
@@ -54,7 +57,7 @@ class _Context:
 def _run(node: Node, operands: list[Any], ctx: Any) -> Any:
     """Run a node's own kernel; an error names the node."""
     try:
-        return bind_kernel(node, _Context(node.name, ctx))(*operands)
+        return bind_kernel(node, _Context(node.name, node.attrs, ctx))(*operands)
     except OpError as error:
         if error.op is None:
             error._op = node.origin

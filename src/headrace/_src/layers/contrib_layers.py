@@ -214,3 +214,39 @@ def bias_add(
         if activation_fn is not None:
             outputs = activation_fn(outputs)
         return collect_named_outputs(outputs_collections, opened.name, outputs)
+
+
+@export("contrib.layers.embed_sequence")
+def embed_sequence(
+    ids: Any,
+    vocab_size: int | None = None,
+    embed_dim: int | None = None,
+    unique: bool = False,
+    initializer: Any = None,
+    regularizer: Any = None,
+    trainable: bool = True,
+    scope: Any = None,
+    reuse: Any = None,
+) -> Tensor:
+    """Return the rows of a matrix `embeddings` [vocab_size, embed_dim] that ids [batch, time]
+    select. unique: whether each id is looked up once. With `reuse`, the sizes may be left out.
+    """
+    if not (reuse or (vocab_size and embed_dim)):
+        raise ValueError(
+            "Must specify vocab size and embedding dimension when not reusing. Got "
+            f"vocab_size={vocab_size} and embed_dim={embed_dim}"
+        )
+    with scope_of(scope, "EmbedSequence", ids, reuse):
+        embeddings = get_variable(
+            "embeddings",
+            shape=[vocab_size, embed_dim] if vocab_size and embed_dim else None,
+            initializer=initializer,
+            regularizer=regularizer,
+            trainable=trainable,
+        )
+        if not unique:
+            return b.embedding_lookup(embeddings, ids)
+        ids = convert_to_tensor(ids)
+        distinct, places = b.unique(b.reshape(ids, [-1]))
+        rows = b.gather(b.embedding_lookup(embeddings, distinct), places)
+        return b.reshape(rows, b.concat([b.shape(ids), [embed_dim or embeddings.shape[1]]], 0))

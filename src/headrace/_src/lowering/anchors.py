@@ -47,7 +47,7 @@ class Contraction(AnchorGeometry):
     """product[b] = op(x[b]) op(y[b]): matrices [m, k] and [k, n], stored transposed as [k, m] and
     [n, k] if said so. `batch` is the product's; x and y are broadcast to it from their own batch
     shapes. `precision`: the narrower type, if any, in which elements of x and y can be held without
-    loss, but for y where `rounds`, which is to be rounded to it first.
+    loss, but for an operand that is to be rounded to it first: `rounds_x`, `rounds_y`.
     """
 
     x_batch: tuple[int, ...]
@@ -60,7 +60,8 @@ class Contraction(AnchorGeometry):
     transpose_y: bool
     dtype: str
     precision: str = ""
-    rounds: bool = False
+    rounds_x: bool = False
+    rounds_y: bool = False
 
     operands: ClassVar[tuple[int, ...]] = (0, 1)
     fuses: ClassVar[bool] = True

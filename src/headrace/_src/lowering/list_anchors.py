@@ -32,6 +32,7 @@ __all__ = [
     "SCATTER",
     "SIZE",
     "STACK",
+    "SWAP_MEMORY",
     "WRITE",
     "ZEROS",
     "ListUse",
@@ -42,6 +43,7 @@ __all__ = [
 ]
 
 
+SWAP_MEMORY = "_swap_memory"  # the attribute of a list that a loop with swap_memory=True fills
 LISTS = "variant"  # the type of lists, which may be what another list holds
 NUMBERS = 1  # which input of an op on several rows has their numbers
 
@@ -52,7 +54,7 @@ class ListUse:
 
     operands: the inputs that are data. Of a new array: its size, the shape of its rows (None if
     only what is written tells) and whether reading clears them. source: of a gradient's array,
-    whose it is.
+    whose it is. swaps: whether its rows are to be in a file, where there is a folder for that.
     """
 
     kind: str
@@ -62,6 +64,7 @@ class ListUse:
     row: tuple[int, ...] | None = None
     clears: bool = False
     source: str = ""
+    swaps: bool = False
 
     @property
     def makes(self) -> bool:
@@ -104,7 +107,13 @@ def _stack(site: Site) -> ListUse | None:
 def _list(site: Site) -> ListUse | None:
     limit, dtype = site.constant_input(1), site.attrs["element_dtype"].name
     unlimited = limit is not None and not limit.ndim and limit < 0
-    return ListUse("list", (), dtype) if unlimited and dtype in (*COMPILED, LISTS) else None
+    if not unlimited or dtype not in (*COMPILED, LISTS):
+        return None
+    return ListUse("list", (), dtype, swaps=site.attrs.get(SWAP_MEMORY, False))
+
+
+def _push(site: Site) -> ListUse:
+    return ListUse("push", (1,), swaps=site.attrs["swap_memory"])
 
 
 def _gradient(site: Any) -> ListUse:
@@ -116,7 +125,8 @@ def _rows(kind: str, *operands: int) -> Anchor:
 
     def describe(site: Site) -> ListUse | None:
         size, *row = site.attrs["shape"].as_list()
-        return ListUse(kind, operands, site.attrs["T"].name, size, tuple(row))
+        swaps = site.attrs.get("swaps", False)
+        return ListUse(kind, operands, site.attrs["T"].name, size, tuple(row), swaps=swaps)
 
     return Anchor("list", describe)
 
@@ -127,7 +137,7 @@ GRADIENT = Anchor("list", _gradient)
 WRITE = _simple("write", 1, 2, 3)
 READ = _simple("read", 1, 2)
 SIZE = _simple("size", 1)
-PUSH = _simple("push", 1)
+PUSH = Anchor("list", _push)
 POP = _simple("pop")
 LIST = Anchor("list", _list)
 APPEND = _simple("append", 1)

@@ -309,7 +309,7 @@ class Placement(_Chosen):
 
     def hold(self, groups: Groups) -> None:
         """Keep groups where operations of them have state."""
-        for name, (device, op) in self._pinned.items():
+        for name, (device, op) in self._pinned.copy().items():  # other threads may pin meanwhile
             _hold(groups, name, device, op)
 
     def _key(self, node: Node) -> str:

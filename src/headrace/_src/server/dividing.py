@@ -33,6 +33,7 @@ from headrace._src.graph.partition import Partitions
 from headrace._src.graph.structured import Unraisable
 from headrace._src.ops.base.transfers import is_recv, is_send
 from headrace._src.optimize.races import find_races
+from headrace._src.partition.covers import covers
 from headrace._src.partition.shares import Share, shares
 from headrace._src.pipeline import Options, divide, optimise, prepare
 from headrace._src.place.constraints import Placement, StepPlacement
@@ -174,13 +175,17 @@ def _by_task(step: Partitions, as_is: bool) -> Divided:
     held = holds(node for part in step.parts for node in part.flow.nodes)
     sources: list[Any] = [None] * len(step.tensors)
     parts, feeds = {}, {}
-    for share in shares(step, task_of):
+    found = shares(step, task_of)
+    covering = covers(found, task_of)
+    covered = {task for tasks in covering.values() for task in tasks}
+    for share in found:
         for i, position in enumerate(share.fetches):
             sources[position] = share.task, i
         about, payload = _packed(share, edges, as_is)
-        parts[share.task] = {**about, "holds": held}, payload
+        about |= {"holds": held, "covered": share.task in covered}
+        parts[share.task] = about, payload
         feeds[share.task] = share.feeds
-    return Divided(parts, feeds, tuple(sources))
+    return Divided(parts, feeds, tuple(sources), covers=covering)
 
 
 def _by_task_piecewise(step: Partitions, targets: Sequence[str]) -> Divided:

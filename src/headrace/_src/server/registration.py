@@ -1,6 +1,7 @@
 """What travels when a step is registered with a worker. `about`, in RegisterGraph: the devices of
-the partitions; the edges to and from other tasks; whether the step was divided as it is. The
-payload: a GraphDef for each partition, with its length before it.
+the partitions; the edges to and from other tasks; whether the step was divided as it is; whether
+this task is covered by another (see partition.covers). The payload: a GraphDef for each partition,
+with its length before it.
 """
 
 from __future__ import annotations

@@ -84,7 +84,6 @@ class Task:
         self._links: dict[Peer, list[Link]] = {}
         self._newest: dict[str, Peer] = {}  # the last process of each task
         self._beats: dict[Peer, list[Heartbeat]] = {}
-        self._answers: set[Answers] = set()  # to heartbeats of clients
         self._refused: set[Peer] = set()  # tasks with another specification
         self._silent: dict[Peer, str] = {}  # why processes are given up that are still connected
         self._connecting: set[str] = set()
@@ -183,13 +182,7 @@ class Task:
             for link in links:
                 _post(link, say.Goodbye())
         self._state.close()
-        self._loop.call_soon(self._end_beats)
         self._loop.stop()
-
-    def _end_beats(self) -> None:
-        """In the loop: close the connections for heartbeats."""
-        for each in [*self._answers, *(b for beats in self._beats.values() for b in beats)]:
-            each.end()
 
     # -- Events ------------------------------------------------------------------------------------
 
@@ -330,8 +323,7 @@ class Task:
     def _watch(self, peer: Peer, connection: Connection) -> None:
         """In the loop: exchange heartbeats with a process, on a connection of their own."""
         if connection.peer.role == "client":
-            answers = Answers(connection, responder(), self._loop, self._answers.discard)
-            self._answers.add(answers)
+            Answers(connection, responder(), self._loop)
             return
         # Two processes that connect at the same time have two connections. Each stays: if both
         # closed the one that came second, each would see the other one's end.

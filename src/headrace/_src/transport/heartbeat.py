@@ -206,31 +206,29 @@ def _run_native(respond: Callable[[int], int], words: Any, *_: Any) -> None:
 
 
 class Answers:
-    """Answers the heartbeats of a process until it closes the connection; sends it none. To be used
-    in the loop's thread.
+    """Answers the heartbeats of a process until it closes the connection or the loop ends; sends it
+    none. To be used in the loop's thread.
     """
 
-    def __init__(
-        self, connection: Connection, responder: Responder, loop: Loop, on_end: Callable[[Any], Any]
-    ) -> None:
+    def __init__(self, connection: Connection, responder: Responder, loop: Loop) -> None:
         self._socket, self._responder, self._loop = connection.socket, responder, loop
-        self._on_end = on_end
         self._socket.setblocking(False)
         responder.add(self._socket)
         loop.register(self._socket.fileno(), select.EPOLLRDHUP, lambda events: self.end())
+        loop.at_end(self.end)
 
     def end(self) -> None:
         """Close the connection."""
+        self._loop.not_at_end(self.end)
         if self._socket.fileno() >= 0:
             self._responder.remove(self._socket)
             self._loop.forget(self._socket.fileno())
             self._socket.close()
-            self._on_end(self)
 
 
 class Heartbeat:
     """Heartbeats on one connection: sends them, and calls `on_dead(peer, reason)` once, in the
-    loop's thread, if they are not answered or the connection ends.
+    loop's thread, if they are not answered or the connection ends. The loop's end is theirs.
     """
 
     def __init__(
@@ -252,6 +250,7 @@ class Heartbeat:
         self._timer: Any = None
         self._socket.setblocking(False)
         responder.add(self._socket)
+        loop.at_end(self.end)
         loop.call_soon(self._begin)
 
     def stop(self) -> None:
@@ -303,6 +302,7 @@ class Heartbeat:
         if self._ended:
             return
         self._ended = True
+        self._loop.not_at_end(self.end)
         if self._timer is not None:
             self._timer.cancel()
         self._responder.remove(self._socket)

@@ -77,6 +77,8 @@ class LoopTimer:
 class Loop:
     """Polls sockets and calls back, in a thread of its own."""
 
+    _wake = -1
+
     def __init__(self, name: str = "headrace-loop") -> None:
         self._epoll = select.epoll()
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -84,6 +86,7 @@ class Loop:
         self._links: dict[int, Link] = {}
         self._listeners: list[Listener] = []
         self._greetings: set[_Greeting] = set()
+        self._at_end: dict[Any, None] = {}  # functions
         self._soon: deque[Callable[[], Any]] = deque()
         self._timers: list[tuple[float, int, LoopTimer]] = []
         self._timer_lock = Lock()
@@ -213,11 +216,23 @@ class Loop:
         self._handlers[fd] = handler
         self._epoll.register(fd, events)
 
+    def at_end(self, function: Callable[[], Any]) -> None:
+        """Call a function when the loop ends, which may have happened, unless `not_at_end` comes
+        before. Whoever opens a socket that is not a link's closes it there.
+        """
+        self._at_end[function] = None
+        if self._ended:
+            self._call(function)
+
+    def not_at_end(self, function: Callable[[], Any]) -> None:
+        """Take back a call of `at_end`."""
+        self._at_end.pop(function, None)
+
     def forget(self, fd: int) -> None:
         """Poll a file descriptor no longer; it's still open."""
         self._links.pop(fd, None)
         if self._handlers.pop(fd, None) is not None:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, ValueError):  # ValueError: the loop has ended
                 self._epoll.unregister(fd)
 
     # -- The thread --------------------------------------------------------------------------------
@@ -301,6 +316,8 @@ class Loop:
         self._ended = True  # from here on, nobody may call what is added
         while self._soon:
             self._call(self._soon.popleft())
+        for function in list(self._at_end):
+            self._call(function)
         for link in list(self._links.values()):
             link.close()
             self._call(link.finish)
@@ -310,9 +327,11 @@ class Loop:
             listener.close()
         self._epoll.close()
 
-    def __del__(self) -> None:
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
         # Not when the thread ends: others may still signal, and the number may have been reused.
-        os.close(self._wake)
+        # At Python's end there is no module `os` any more.
+        if self._wake >= 0:
+            close(self._wake)
 
     # -- Connections that come in ------------------------------------------------------------------
 

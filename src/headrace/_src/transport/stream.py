@@ -24,6 +24,7 @@ import itertools
 import os
 import socket
 import struct
+import weakref
 from array import array
 from collections import deque
 from collections.abc import Callable
@@ -65,6 +66,20 @@ def large_bytes(frame: Frame) -> int:
         if type(tensor) is np.ndarray and tensor.nbytes >= LARGE and tensor.dtype.kind not in "OSU":
             total += tensor.nbytes
     return total
+
+
+def _told_of_releases(stream: FrameStream) -> Callable[[int], None]:
+    """Return a function that tells a stream that a lease has ended. The last use of an array calls
+    it, which may be long after the connection has ended: it must not keep the stream.
+    """
+    known = weakref.ref(stream)
+
+    def released(lease: int) -> None:
+        found = known()
+        if found is not None:
+            found._lease_ended(lease)
+
+    return released
 
 
 class FrameStream:
@@ -112,7 +127,7 @@ class FrameStream:
         self._released: deque[int] = deque()
         self._on_release = on_release
         self._place_or_none = self._place if self.unix else None
-        self._mapped = MappedSlabs(self._lease_ended, writable)
+        self._mapped = MappedSlabs(_told_of_releases(self), writable)
         resolve = self._mapped.resolve if self.unix else None
         self.decoder = Decoder(resolve, internal=self._internal)
 
@@ -257,7 +272,8 @@ class FrameStream:
         """
         if not self._released or self.error is not None:
             return True
-        return self._write(self._releases())
+        found = self._releases()
+        return not found or self._write(found)  # another thread may have taken all of them
 
     def _releases(self) -> list[Any]:
         """Return the frames that tell the peer which tensors are not used any more."""

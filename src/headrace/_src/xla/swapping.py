@@ -1,8 +1,9 @@
 """Loops that ask for `swap_memory`. In: the nodes of a region. Out: a warning, once per session.
 
-`swap_memory` asks that what a loop saves for its gradient be kept in host memory. In a region these
-values are arrays that the loop carries, in the memory of the JAX device. On JAX's CPU that is host
-memory; on other platforms the request has no effect, and the session says so.
+`swap_memory` asks that what a loop saves for its gradient be kept in the next tier of memory: the
+host's, or on a CPU that of files (`devices.swap_files`). In a region these values are arrays that
+the loop carries, in the memory of the JAX device. The request has no effect there, and the session
+says so, except on JAX's CPU where no folder for files was given: there, it has none on any device.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 from weakref import WeakSet
 
 from headrace._src.core.locks import Lock
+from headrace._src.devices.swap_files import swaps
 from headrace._src.graph.dataflow import Node
 from headrace._src.graph.structured import is_loop, parts_of
 
@@ -23,10 +25,10 @@ _told: WeakSet[Any] = WeakSet()
 
 
 def report_swapping(nodes: Iterable[Node], platform: str, session: Any) -> None:
-    """Log that `swap_memory` has no effect if a loop asks for it and the platform has memory of its
-    own; once for each `session`, which may be any object.
+    """Log that `swap_memory` has no effect if a loop asks for it and a CPU device, or a platform
+    with memory of its own, could do as it asks; once for each `session`, which may be any object.
     """
-    if platform == "cpu":
+    if platform == "cpu" and not swaps():
         return
     name = _first_swapping(nodes)
     if name is None:

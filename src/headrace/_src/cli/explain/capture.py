@@ -230,12 +230,20 @@ def run_script(script: Path, arguments: Sequence[str], capture: Capture) -> Endi
 
 @contextlib.contextmanager
 def _interruptible(capture: Capture) -> Iterator[None]:
+    """Let `Capture.count` interrupt the main thread, also if this process ignores Ctrl-C, as one
+    does that a shell has started in the background.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     capture.running = True
     try:
         yield
     finally:
         with capture.lock:
             capture.running = False
+        if before is signal.SIG_IGN:
+            signal.signal(signal.SIGINT, before)
 
 
 def _runs(count: int) -> str:

@@ -159,6 +159,7 @@ class _Flow:
             ("nodes", str(len(region.nodes))),
             ("machine code", f"{size(sum(code.values()))} in {len(code)} kernels"),
             ("arena", size(plan.arena)),
+            *([("in a file", size(plan.swapped))] if plan.swapped else []),
             *((f"b{i}", str(b)) for i, b in enumerate(plan.buffers[:64])),
         ]
         if len(plan.buffers) > 64:

@@ -271,6 +271,7 @@ def _cluster(node: Node, compiled: Compiled, full: bool) -> Iterator[str]:
         f"cluster {node.name}: {plural(len(compiled.region.nodes), 'node')} in "
         f"{plural(len(groups), 'group')}, {plural(len(reports), 'kernel')} of {size(code)} "
         f"code, {plural(len(plan.buffers), 'buffer')}, arena of {size(plan.arena)}"
+        + (f" and {size(plan.swapped)} in a file" if plan.swapped else "")
     )
     shown = found if full else found[:_GROUPS]
     for section in shown:

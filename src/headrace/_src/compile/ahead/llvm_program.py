@@ -100,7 +100,7 @@ class _Layout:
                 self.offsets[number] = self._place(buffer, seen)
         if len(self.weights) > _LARGEST:
             raise ValueError(f"{len(self.weights)} bytes of weights: at most 2 GB can be compiled")
-        self.scratch = _rounded(plan.arena)
+        self.scratch = _rounded(plan.arena + plan.swapped)
         scratch = max((c.kernel.scratch(1) for c in plan.calls), default=0)
         self.counters = self.scratch + _rounded(scratch)
         counters = max((c.kernel.counters for c in plan.calls), default=0)

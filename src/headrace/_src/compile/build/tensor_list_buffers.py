@@ -33,6 +33,7 @@ from headrace._src.compile.kernels.rows.list_rows import (
 )
 from headrace._src.compile.regions.groups import Group, Space
 from headrace._src.core import dtypes
+from headrace._src.devices.swap_files import swaps
 from headrace._src.graph.dataflow import Dataflow, Node, Value, is_local
 from headrace._src.graph.structured import parts_of
 from headrace._src.lowering.list_anchors import LISTS, ListUse, row_given, row_taken
@@ -58,6 +59,7 @@ class ListBuffers:
     """The buffers of a list. `marks`: for an array, which rows can be read; for a stack, how many
     there are. A stack's rows are allocated when their type is known; its `size` is 0 if the number
     of rows isn't. `twins`: arrays of gradients. `lists`: the lists that a list of lists holds.
+    `swapped`: whether its rows are in a file.
     """
 
     size: int
@@ -69,6 +71,7 @@ class ListBuffers:
     clears: bool = False
     twins: dict[str, ListBuffers] = field(default_factory=dict)
     lists: ListBuffers | None = None
+    swapped: bool = False
 
 
 def list_use(node: Node) -> ListUse | None:
@@ -224,6 +227,7 @@ _ENDS = 2  # words of a stack's marks: where it ends, and where it begins
 
 def _new_stack(builder: Builder, node: Node, use: ListUse) -> None:
     rows = ListBuffers(0, 0, "int64" if use.dtype == LISTS else use.dtype)
+    rows.swapped = use.swaps and swaps()
     rows.marks = builder.temporary("int64", _ENDS, f"{node.name}/top")
     _zero_first(builder, rows.marks, "int64", _ENDS)
     builder.lists[node.outputs[0]] = rows
@@ -241,6 +245,7 @@ def _new_stack(builder: Builder, node: Node, use: ListUse) -> None:
 
 def _push(builder: Builder, node: Node, use: ListUse) -> None:
     rows, value = _rows(builder, node), node.inputs[1]
+    rows.swapped = use.swaps and swaps()
     given = _put(builder, rows, value, node.name)
     if builder.is_needed(node.outputs[0], {node}):
         shape = value.type.sizes or ()
@@ -258,10 +263,11 @@ def _put(builder: Builder, rows: ListBuffers, value: Value, name: str) -> int:
         rows.inner = _ENDS if is_local(value) else prod(value.type.sizes or ())
         trips = builder.trips()
         if trips is None:
-            rows.buffer = builder.growing(rows.dtype, rows.inner, name)
+            rows.buffer = builder.growing(rows.dtype, rows.inner, name, rows.swapped)
         else:
             rows.size = trips
-            rows.buffer = builder.temporary(rows.dtype, rows.size * rows.inner, name)
+            count = rows.size * rows.inner
+            rows.buffer = builder.temporary(rows.dtype, count, name, rows.swapped)
             builder.kept.add(rows.buffer)
     if is_local(value):
         rows.lists = inner = builder.lists[value]
@@ -305,8 +311,8 @@ def cursor(builder: Builder, value: Value) -> ListBuffers:
 
 def _zeros(builder: Builder, node: Node, use: ListUse) -> None:
     like = _rows(builder, node)
-    rows = ListBuffers(0, prod(_shapes[node]), like.dtype)
-    rows.buffer = builder.growing(rows.dtype, rows.inner, node.name)
+    rows = ListBuffers(0, prod(_shapes[node]), like.dtype, swapped=like.swapped)
+    rows.buffer = builder.growing(rows.dtype, rows.inner, node.name, rows.swapped)
     rows.marks = builder.temporary("int64", _ENDS, f"{node.name}/top")
     kernel = ZeroRows(0, rows.inner, rows.dtype)
     builder.call(kernel, [like.marks, rows.buffer, rows.marks, fault_word(builder)], node.name)

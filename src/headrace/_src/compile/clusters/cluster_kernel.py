@@ -31,6 +31,7 @@ from headrace._src.compile.build.maps_and_reductions import (
 )
 from headrace._src.compile.build.plan_builder import build
 from headrace._src.compile.build.rowwise import build_rows
+from headrace._src.compile.build.tensor_list_buffers import list_use
 from headrace._src.compile.plan.plan import Plan
 from headrace._src.compile.regions.fuse import fuse
 from headrace._src.compile.regions.layouts import (
@@ -55,9 +56,10 @@ from headrace._src.core.locks import Lock
 from headrace._src.core.tensor_shape import TensorShape
 from headrace._src.devices.batches import own
 from headrace._src.devices.buffers import ALIGNMENT, ReusedMemory, empty_aligned
-from headrace._src.devices.device import find_device
+from headrace._src.devices.device import Device, find_device, local_devices
 from headrace._src.devices.openmp import thread_count
 from headrace._src.devices.resources import ResourceHandle
+from headrace._src.devices.swap_files import swaps
 from headrace._src.devices.target import Target, host
 from headrace._src.devices.variable_state import VariableState, in_order, new_memory
 from headrace._src.graph.control_roles import DEAD
@@ -146,7 +148,12 @@ class Compiled:
         # Where it falls back to the nodes' own kernels, these may ask for the step.
         self.asks_for = ("ctx", "step") if any(map(asks_for_step, region.nodes)) else ("ctx",)
         self._inputs = [_expected(v) for v in region.inputs]
-        self._outputs = [_allocation(*_expected(v), reusable=v in reusable) for v in region.outputs]
+        self._outputs = [
+            (_in_file(where or local_devices()[0]), *_expected(v))
+            if _is_swapped(v)
+            else _allocation(*_expected(v), reusable=v in reusable)
+            for v in region.outputs
+        ]
         self._variables = _variables(region)
         self._writes = any(v.written for v in self._variables)
         # Whoever holds the locks need not be lent what it reads.
@@ -359,6 +366,25 @@ def _allocation(
     if reusable and size >= _LARGE:
         return ReusedMemory(), shape, dtype
     return np.empty if size < ALIGNMENT else empty_aligned, shape, dtype
+
+
+def _is_swapped(output: Value) -> bool:
+    """Return whether an output is what a loop with `swap_memory` saves, and goes to a file."""
+    node = output.producer
+    use = list_use(node) if isinstance(node, Node) else None
+    return use is not None and use.kind == "rows" and use.swaps and output.index == 0 and swaps()
+
+
+def _in_file(device: Device) -> Callable[[tuple[int, ...], np.dtype], np.ndarray]:
+    """Return the function that allocates an output in a file. Memory of the last step is not used
+    again, because a forked child would share it.
+    """
+
+    def make(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        memory = device.allocator.swapped_block(math.prod(shape) * dtype.itemsize)
+        return np.ndarray(shape, dtype, memory)
+
+    return make
 
 
 def _checked(value: Any, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:

@@ -84,18 +84,21 @@ def _passed(value: Value, readers: Sequence[Node], rows: dict[Value, Node]) -> N
     if saved is None:
         return None
     name, device, origin = f"{producer.name}/{value.index}", producer.device, producer.origin
-    attrs = {"T": saved.dtype, "shape": TensorShape(saved.sizes)}
+    array, swaps = saved
+    attrs = {"T": array.dtype, "shape": TensorShape(array.sizes)}
     if value not in rows:
-        types = (saved, ValueType(as_dtype("int64"), ()))
+        types, given = (array, ValueType(as_dtype("int64"), ())), {**attrs, "swaps": swaps}
         rows[value] = Node(
-            LIST_ROWS, f"{name}/rows", attrs, (value,), (), types, origin, device=device
+            LIST_ROWS, f"{name}/rows", given, (value,), (), types, origin, device=device
         )
     given, types = rows[value].outputs, (value.type,)
     return Node(LIST_OF_ROWS, f"{name}/again", attrs, given, (), types, origin, device=device)
 
 
-def _saved(value: Value) -> ValueType | None:
-    """Return the type of the array that has what a loop saved in a list; None if it isn't known."""
+def _saved(value: Value) -> tuple[ValueType, bool] | None:
+    """Return the type of the array that has what a loop saved in a list, and whether it is to be in
+    a file; None if the type isn't known.
+    """
     loop = value.producer
     if not isinstance(loop, Node) or "body" not in loop.attrs:
         return None
@@ -104,8 +107,8 @@ def _saved(value: Value) -> ValueType | None:
     start, added = loop.inputs[number].producer, body.fetches[number].producer
     if not isinstance(start, Node) or not isinstance(added, Node):
         return None
-    uses = list_use(start), list_use(added)
-    if [use and use.kind for use in uses] != ["list", "append"]:
+    made, append = list_use(start), list_use(added)
+    if made is None or append is None or (made.kind, append.kind) != ("list", "append"):
         return None
     before, row = added.inputs
     if before is not body.feeds[number].value or is_local(row) or row.type.sizes is None:
@@ -113,7 +116,7 @@ def _saved(value: Value) -> ValueType | None:
     most = most_trips(loop)
     if not most:
         return None
-    return ValueType(row.dtype.base_dtype, (most, *row.type.sizes))
+    return ValueType(row.dtype.base_dtype, (most, *row.type.sizes)), made.swaps
 
 
 def _only_gradients(value: Value, nodes: Sequence[Node]) -> bool:

@@ -14,6 +14,9 @@ behind the arena. Kinds of buffers:
     list        memory of its own for any number of rows; its size is that of one row (see
                 kernels.list_rows)
 
+A buffer of the last two kinds may be *swapped*: it's in a file (devices.swap_files). Those of the
+arena have offsets behind the part of the arena that is in memory.
+
 A *fragment* is a small plan that a PlanWriter splices into a larger one.
 """
 
@@ -32,7 +35,7 @@ KINDS = ("input", "output", "variable", "constant", "arena", "list")
 @dataclass(frozen=True, slots=True)
 class Buffer:
     """A piece of memory. `index`: the number of the input, output or variable. `whole`: the buffer
-    of the arena that it is a part of.
+    of the arena that it is a part of. `swapped`: whether it is in a file.
     """
 
     kind: str
@@ -43,10 +46,12 @@ class Buffer:
     value: np.ndarray | None = field(default=None, repr=False, compare=False)
     label: str = ""
     whole: int = -1
+    swapped: bool = False
 
     def __str__(self) -> str:
         where = f"+{self.offset}" if self.kind == "arena" else f"{self.index}"
-        return f"{self.kind}{where} {self.dtype} {self.size}B {self.label}".rstrip()
+        swapped = "swapped " if self.swapped else ""
+        return f"{swapped}{self.kind}{where} {self.dtype} {self.size}B {self.label}".rstrip()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +94,9 @@ class Plan:
 
     buffers: tuple[Buffer, ...]
     calls: tuple[Call, ...]
-    arena: int  # bytes
+    arena: int  # bytes in memory
     fault: int | None = None  # the buffer of a word that ends the step when it is not 0
+    swapped: int = 0  # bytes of the arena that are in a file, behind the others
 
     @property
     def has_loops(self) -> bool:
@@ -123,5 +129,5 @@ class Plan:
                 f"{name}=b{b}" for name, b in zip(c.kernel.arguments, c.buffers, strict=True)
             )
             lines.append(f"{c.kernel}({arguments})  # {c.label}")
-        lines.append(f"arena {self.arena}")
+        lines.append(f"arena {self.arena}" + (f"+{self.swapped}" if self.swapped else ""))
         return "\n".join(lines)

@@ -69,19 +69,20 @@ class PlanWriter:
         self.buffers.append(Buffer(kind, dtype, size, label=label, **more))
         return len(self.buffers) - 1
 
-    def temporary(self, dtype: str, count: int, label: str = "") -> int:
+    def temporary(self, dtype: str, count: int, label: str = "", swapped: bool = False) -> int:
         """Add a buffer in the arena."""
-        return self.add("arena", dtype, count, label)
+        return self.add("arena", dtype, count, label, swapped=swapped)
 
     def part(self, whole: int, dtype: str, count: int, start: int, label: str = "") -> int:
         """Add a buffer that is a part of another one in the arena, from element `start` on."""
-        number = self.add("arena", dtype, count, label, whole=whole)
+        swapped = self.buffers[whole].swapped
+        number = self.add("arena", dtype, count, label, whole=whole, swapped=swapped)
         self.parts[number] = whole, start * SIZES[dtype]
         return number
 
-    def growing(self, dtype: str, inner: int, label: str = "") -> int:
+    def growing(self, dtype: str, inner: int, label: str = "", swapped: bool = False) -> int:
         """Add the buffer of a list of any number of rows of `inner` elements."""
-        return self.add("list", dtype, inner, label, index=len(self.buffers))
+        return self.add("list", dtype, inner, label, index=len(self.buffers), swapped=swapped)
 
     # -- Calls -----------------------------------------------------------------------------------
 
@@ -252,16 +253,28 @@ class PlanWriter:
     def finish(self) -> Plan:
         """Place the arena's buffers by their lifetimes and return the plan."""
         lives = self.finish_calls()
-        arena = [i for i, b in enumerate(self.buffers) if b.kind == "arena" and i in lives]
-        offsets, total = pack([Lifetime(self.buffers[i].size, *lives[i]) for i in arena])
-        for i, offset in zip(arena, offsets, strict=True):
-            self.buffers[i] = replace(self.buffers[i], offset=offset)
+        arena = self._lay_out(lives, False, 0)
+        swapped = self._lay_out(lives, True, arena)
         for i in self.parts:
             whole, start = self.whole_of(i)
             offset = self.buffers[whole].offset + start
             self.buffers[i] = replace(self.buffers[i], offset=offset)
         calls = with_barriers(self.calls, self.buffers)
-        plan = Plan(tuple(self.buffers), tuple(calls), total, self.fault)
+        plan = Plan(tuple(self.buffers), tuple(calls), arena, self.fault, swapped)
         if settings().verify:
             verify_plan(plan)
         return plan
+
+    def _lay_out(self, lives: Mapping[int, tuple[int, int]], swapped: bool, start: int) -> int:
+        """Place the arena's buffers that are in a file, or those that are not, from byte `start`
+        on; return how many bytes they take.
+        """
+        placed = [
+            i
+            for i, b in enumerate(self.buffers)
+            if b.kind == "arena" and b.swapped is swapped and i in lives
+        ]
+        offsets, total = pack([Lifetime(self.buffers[i].size, *lives[i]) for i in placed])
+        for i, offset in zip(placed, offsets, strict=True):
+            self.buffers[i] = replace(self.buffers[i], offset=start + offset)
+        return total

@@ -31,7 +31,8 @@ _GIVEN = (
 def verify_plan(plan: Plan) -> None:
     """Check that a plan, or a fragment of one, keeps its promises:
 
-    - a buffer lies inside the arena, or inside the buffer that it is a part of;
+    - a buffer lies inside the arena, in the part that is in memory or in that of the file, or
+      inside the buffer that it is a part of;
     - a call has the arguments that its kernel declares; it writes neither inputs nor constants, nor
       bytes of another of its arguments;
     - a jump leads to a call, or to the end;
@@ -63,7 +64,8 @@ def _check_buffers(plan: Plan) -> None:
             if not (w.offset <= b.offset and b.offset + b.size <= w.offset + w.size):
                 raise _wrong(f"b{i} is a part of b{b.whole}, but lies outside it")
         used = any(i in call.buffers for call in plan.calls)
-        if used and not 0 <= b.offset <= plan.arena - b.size:
+        first, size = (plan.arena, plan.swapped) if b.swapped else (0, plan.arena)
+        if used and not first <= b.offset <= first + size - b.size:
             raise _wrong(f"b{i} lies outside the arena: {b.size} bytes at {b.offset}")
     if plan.fault is not None and buffers[plan.fault].dtype != "int64":
         raise _wrong(f"the fault word b{plan.fault} is of {buffers[plan.fault].dtype}")

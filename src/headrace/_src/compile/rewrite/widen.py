@@ -8,14 +8,14 @@ narrow type and back, which is fused into the op. Sums are therefore accumulated
 rounded once.
 
 Variables, feeds, fetches and nodes that the compiler has no code for keep their types. A large
-matrix of weights has no narrow copy: the product rounds the float32 weights as it reads them. One
-that many products share is rounded once.
+matrix of weights, or one that is fed, has no rounded copy: the product rounds the float32 matrix as
+it reads it. One that many products share is rounded once.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import cache, wraps
 from math import prod
@@ -41,8 +41,9 @@ __all__ = ["casts_to", "widen"]
 
 _NARROW = ("bfloat16", "float16")
 _FAMILIES = ("contraction", "convolution", "pooling")  # the anchors for which widening pays
-_LARGE = 1 << 16  # elements of weights that are rounded as they are read ..
-_MANY = 4  # .. unless so many products share them, as those of a recurrent network do
+_LARGE = 1 << 16  # elements of a matrix that is rounded as it's read ..
+_MANY = 4  # .. unless so many products share it, as those of a recurrent network do
+_FEW = 64  # rows, columns and sums from which on a first operand is rounded as it's read
 # Opcodes whose result is an operand, its negative, or a whole number that is no larger.
 _CHOOSING = {"max", "min", "neg", "abs", "sign", "floor", "ceil", "rint", "trunc"}
 
@@ -77,7 +78,7 @@ class _Widener:
         self.narrow: dict[Value, Value] = {f.value: f.value for f in flow.feeds}
         self.nodes: dict[Node, tuple[Node, ...]] = {}
         self.kept: list[Node] = []
-        self.uses = Counter(n.inputs[1] for n in flow.nodes if _is_product(n))  # as second operand
+        self.uses = Counter(v for n in flow.nodes if _is_product(n) for v in n.inputs[:2])
 
     def run(self) -> Dataflow:
         worthwhile = [n for n in self.flow.nodes if self._is_worthwhile(n)]
@@ -173,14 +174,14 @@ class _Widener:
         self.narrow.update(zip(node.outputs, kept.outputs, strict=True))
 
     def _compute_wide(self, node: Node) -> None:
-        source = self._weights(node)
+        rounded = self._rounded_by(node)
         inputs = [
-            source
-            if i == 1 and source is not None
+            rounded[i]
+            if i in rounded
             else (self._as_float32(v) if _is_narrow(v) else self._as_it_was(v))
             for i, v in enumerate(node.inputs)
         ]
-        wide = _noting(_in_float32(node, inputs, self._controls(node)), node, source is not None)
+        wide = _noting(_in_float32(node, inputs, self._controls(node)), node, rounded)
         self.kept.append(wide)
         self.nodes[node] = (wide,)
         given = {v.dtype for v in node.inputs if _is_narrow(v)}
@@ -193,14 +194,26 @@ class _Widener:
                 self.narrow[old] = self._cast(new, old.dtype)
                 self.wide[old] = self._cast(self.narrow[old], _FLOAT32)
 
-    def _weights(self, node: Node) -> Value | None:
-        """Return the float32 matrix of which a product's second operand is the rounded copy; None
-        unless it's large, few products share it, and this step doesn't compute it.
+    def _rounded_by(self, node: Node) -> dict[int, Value]:
+        """Return the float32 matrices that a product rounds as it reads them, by operand. Kernels
+        for few rows or columns don't round the first one, and only one that fits into a core's own
+        cache is worth it: the cores needn't exchange it.
         """
         product = contraction_of(node)
-        if product is None or product.batch or self.uses[node.inputs[1]] >= _MANY:
+        if product is None or product.batch:
+            return {}
+        few = min(product.m, product.n, product.k) <= _FEW
+        both = not few and 4 * product.m * product.k <= host().l2
+        found = {i: self._unrounded(node.inputs[i]) for i in ((0, 1) if both else (1,))}
+        return {i: source for i, source in found.items() if source is not None}
+
+    def _unrounded(self, operand: Value) -> Value | None:
+        """Return the float32 matrix of which a product's operand is the rounded copy; None unless
+        it's large, few products share it, and this step doesn't compute it.
+        """
+        if self.uses[operand] >= _MANY:
             return None
-        value = self._as_it_was(node.inputs[1])
+        value = self._as_it_was(operand)
         cast = value.producer
         if not isinstance(cast, Node) or not _rounds(cast) or prod(value.type.sizes or ()) < _LARGE:
             return None
@@ -256,22 +269,27 @@ def casts_to(node: Node) -> str:
     return dtype if program_of(node) == program else ""
 
 
-def _noting(wide: Node, node: Node, rounds: bool) -> Node:
-    """Return a product or convolution whose geometry says that its operands are narrow; `rounds` if
-    it also rounds the second one.
+def _noting(wide: Node, node: Node, rounded: Collection[int]) -> Node:
+    """Return a product or convolution whose geometry says that its operands are narrow, and which
+    of them it rounds.
     """
     definition, rule = wide.definition, wide.definition.lower
     if not isinstance(rule, Anchor) or rule.family not in ("contraction", "convolution"):
         return wide
     dtype = node.types[0].dtype
     kernel, describe = definition.kernel, rule.describe
-    known: dict[str, Any] = {"precision": dtype.name, **({"rounds": True} if rounds else {})}
+    rounds = {name: True for i, name in enumerate(("rounds_x", "rounds_y")) if i in rounded}
+    known: dict[str, Any] = {"precision": dtype.name, **rounds}
     lower = Anchor(rule.family, lambda site: replace(describe(site), **known))
 
     @wraps(kernel)
-    def run(x: Any, y: Any, **attrs: Any) -> Any:
-        rounded = np.asarray(y).astype(dtype.as_numpy_dtype).astype(np.float32)
-        return kernel(x, rounded, **attrs)
+    def run(*operands: Any, **attrs: Any) -> Any:
+        narrow = dtype.as_numpy_dtype
+        given = [
+            np.asarray(x).astype(narrow).astype(np.float32) if i in rounded else x
+            for i, x in enumerate(operands)
+        ]
+        return kernel(*given, **attrs)
 
     changed = replace(definition, lower=lower)
     return replace(wide, definition=replace(changed, kernel=run, kernels={}) if rounds else changed)

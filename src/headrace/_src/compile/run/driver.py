@@ -101,7 +101,7 @@ class NativeCluster:
         self._lock = RLock()
         self._changed = threading.Condition(self._lock)
         self._waiting = 0
-        self._keep = self._limit if plan.arena < _KEPT_BELOW else 1
+        self._keep = self._limit if plan.arena + plan.swapped < _KEPT_BELOW else 1
         self._refusal: str | None = None
         _clusters.add(self)
 
@@ -190,7 +190,10 @@ class NativeCluster:
                 except IndexError:
                     pass
                 if len(self._instances) < self._limit:
-                    instance = _Instance(self)
+                    try:
+                        instance = _Instance(self)
+                    except MemoryError as error:
+                        raise MemoryError(f"{error}{_advice(self.plan)}") from None
                     self._instances.add(instance)
                     return instance
                 self._waiting += 1
@@ -228,6 +231,8 @@ class NativeCluster:
         self._lock = RLock()
         self._changed = threading.Condition(self._lock)
         self._waiting = 0
+        if any(b.swapped for b in self.plan.buffers):
+            self._idle.clear()  # their files are the parent's, too
         self._instances = weakref.WeakSet(self._idle)
         if not openmp.forked():
             return
@@ -274,9 +279,13 @@ class _Instance:
     def __init__(self, cluster: NativeCluster) -> None:
         plan, threads = cluster.plan, cluster.threads
         scratch_offsets, scratch_size = _scratch(plan.calls, threads)
-        block = cluster.allocator.block
+        block, swapped = cluster.allocator.block, cluster.allocator.swapped_block
         self._memory = block(max(plan.arena, 1)), block(max(scratch_size, 1))
         arena, scratch = map(address, self._memory)
+        file = arena
+        if plan.swapped:
+            self._file = swapped(plan.swapped)
+            file = address(self._file) - plan.arena
         counts = [getattr(c.kernel, "counters", 0) for c in plan.calls]
         self._counters = empty_aligned((sum(counts) * COUNTER_STRIDE,), np.int64)
         ends = accumulate(counts)
@@ -284,9 +293,16 @@ class _Instance:
             address(self._counters) + 8 * COUNTER_STRIDE * (end - count)
             for end, count in zip(ends, counts, strict=True)
         ]
-        fixed = {i: arena + b.offset for i, b in enumerate(plan.buffers) if b.kind == "arena"}
+        fixed = {
+            i: (file if b.swapped else arena) + b.offset
+            for i, b in enumerate(plan.buffers)
+            if b.kind == "arena"
+        }
         fixed |= {i: address(value) for i, value in cluster._constants.items()}
-        self.lists = {i: _list(plan.buffers[i], rows, block) for i, rows in cluster.rows.items()}
+        self.lists = {
+            i: _list(plan.buffers[i], rows, swapped if plan.buffers[i].swapped else block)
+            for i, rows in cluster.rows.items()
+        }
         fixed |= {i: address(words) for i, words in self.lists.items()}
 
         # One argument table per call, end to end: buffers (0 for the caller's), scratch, counters.
@@ -400,6 +416,16 @@ def _starts(rows: Sequence[PhaseCall], phases: Sequence[Phase], calls: int) -> d
     """Return the first phase of each call, and the end of the last."""
     found = {rows[p.first].call: i for i, p in reversed(list(enumerate(phases)))}
     return {**found, calls: len(phases)}
+
+
+def _advice(plan: Plan) -> str:
+    """Return what to do if there is no memory for a plan, where that may help."""
+    if not plan.has_loops or any(b.swapped for b in plan.buffers):
+        return ""
+    return (
+        ". A loop with swap_memory=True keeps what its gradient needs in a file, if "
+        "HEADRACE_SWAP_DIR names a folder"
+    )
 
 
 def _list(buffer: Buffer, rows: int, block: Callable[[int], np.ndarray]) -> np.ndarray:

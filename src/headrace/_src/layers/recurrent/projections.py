@@ -20,11 +20,12 @@ __all__ = [
     "AttentionCellWrapper",
     "EmbeddingWrapper",
     "InputProjectionWrapper",
+    "Linear",
     "OutputProjectionWrapper",
 ]
 
 
-class _Linear:
+class Linear:
     """The map values -> [values...] kernel + bias, with variables of the scope that it's made
     in.
     """
@@ -56,12 +57,12 @@ class _AroundCell(RNNCell):
         super().__init__(_reuse=reuse)
         check_cell("cell", cell)
         self._cell = cell
-        self._linears: dict[str, _Linear] = {}
+        self._linears: dict[str, Linear] = {}
 
     def _linear(self, name: str, values: list[Any], size: int) -> Any:
         """Return a linear map of values; the first call makes its variables."""
         if name not in self._linears:
-            self._linears[name] = _Linear(values, size)
+            self._linears[name] = Linear(values, size)
         return self._linears[name](values)
 
     @property

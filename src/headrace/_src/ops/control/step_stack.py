@@ -1,7 +1,7 @@
 """Stacks that live in one step: a loop saves values on them for its gradient loop.
 
-A stack is in its step's container and is dropped when the step ends. `swap_memory` asks for values
-to be kept in host memory. The kernels are those of CPU devices, whose values are there anyway.
+A stack is in its step's container and is dropped when the step ends. A value that is pushed with
+`swap_memory` is kept in a file, if there is a folder for that (`devices.swap_files`).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from headrace._src.core.dtypes import DType
 from headrace._src.core.errors import InvalidArgumentError
 from headrace._src.core.locks import Lock
 from headrace._src.core.tensor_shape import TensorShape, show_shape
+from headrace._src.devices.swap_files import swaps
 from headrace._src.graph.definition import NOT_DIFFERENTIABLE, Effect
 from headrace._src.lowering import list_anchors
 from headrace._src.ops.base import infer
@@ -114,8 +115,8 @@ def stack_v1(elem_type, stack_name="", name=None):
     """Make a stack without a size limit, in the form of older graphs."""
 
 
-def _push_kernel(stack, elem, *, T):
-    stack.push(elem, T)
+def _push_kernel(stack, elem, *, T, swap_memory, ctx):
+    stack.push(ctx.device.allocator.swapped(elem) if swap_memory and swaps() else elem, T)
     return elem
 
 

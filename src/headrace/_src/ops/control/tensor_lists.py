@@ -17,6 +17,7 @@ from headrace._src.core import dtypes
 from headrace._src.core.dtypes import DType
 from headrace._src.core.errors import InvalidArgumentError
 from headrace._src.core.tensor_shape import TensorShape, show_shape
+from headrace._src.devices.swap_files import swaps
 from headrace._src.graph.definition import NOT_DIFFERENTIABLE, Definition, Effect
 from headrace._src.graph.inference import known_shape, known_value
 from headrace._src.graph.internal_definitions import register_internal
@@ -51,9 +52,10 @@ class TensorList:
 
     All elements have the same dtype and a shape compatible with `sizes`; there are `limit` of them
     at most, or any number if that is negative. None is an element that was reserved and isn't set.
+    `keep` returns an element as it is to be kept, such as a copy in a file; None: as it is.
     """
 
-    __slots__ = ("base", "dtype", "last", "length", "limit", "rest", "sizes")
+    __slots__ = ("base", "dtype", "keep", "last", "length", "limit", "rest", "sizes")
 
     def __init__(
         self,
@@ -62,12 +64,14 @@ class TensorList:
         limit: int = _ANY,
         base: Sequence[Any] = (),
         length: int | None = None,
+        keep: Callable[[Any], Any] | None = None,
     ) -> None:
         self.dtype = dtype
         self.sizes = sizes
         self.limit = limit
         self.base = base
         self.length = len(base) if length is None else length
+        self.keep = keep
         self.last: Any = None
         self.rest: TensorList | None = None
 
@@ -80,9 +84,10 @@ class TensorList:
             )
         if self.sizes is not None:
             self.check_shape(np.shape(value))
-        longer = TensorList(self.dtype, self.sizes, self.limit)
+        keep = self.keep
+        longer = TensorList(self.dtype, self.sizes, self.limit, keep=keep)
         longer.length = self.length + 1
-        longer.last = value
+        longer.last = value if keep is None else keep(value)
         longer.rest = self
         return longer
 
@@ -93,7 +98,8 @@ class TensorList:
         if self.rest is not None:
             return self.rest, self.last
         last = self.length - 1
-        return TensorList(self.dtype, self.sizes, self.limit, self.base, last), self.base[last]
+        rest = TensorList(self.dtype, self.sizes, self.limit, self.base, last, self.keep)
+        return rest, self.base[last]
 
     def value(self, element: Any, sizes: Sizes = None) -> Any:
         """Return an element as a tensor's value: zeros of the list's shape, or of `sizes`, if it
@@ -155,7 +161,7 @@ class TensorList:
         return here.base[index] if here.rest is None else here.last
 
     def _of(self, backwards: Iterable[Any]) -> TensorList:
-        return TensorList(self.dtype, self.sizes, self.limit, list(backwards)[::-1])
+        return TensorList(self.dtype, self.sizes, self.limit, list(backwards)[::-1], keep=self.keep)
 
     def check_shape(self, shape: tuple[int, ...]) -> None:
         """Reject values that can't be elements."""
@@ -260,8 +266,14 @@ def shape_of_elements(c: Any, index: int) -> TensorShape:
     return TensorShape(None if ints is None else [None if n in (None, _ANY) else n for n in ints])
 
 
-def _empty_kernel(element_shape, max_num_elements, *, element_dtype):
-    return TensorList(element_dtype, element_sizes(element_shape), int(max_num_elements))
+def _empty_kernel(element_shape, max_num_elements, *, element_dtype, ctx):
+    swapping = ctx.attrs.get(list_anchors.SWAP_MEMORY, False) and swaps()
+    return TensorList(
+        element_dtype,
+        element_sizes(element_shape),
+        int(max_num_elements),
+        keep=ctx.device.allocator.swapped if swapping else None,
+    )
 
 
 @define(
@@ -357,7 +369,11 @@ def _of_rows_kernel(rows: np.ndarray, count: np.ndarray, *, T: DType, shape: Any
 
 
 LIST_ROWS = Definition(
-    schema=Schema("_ListRows", "x: variant -> rows: T, count: int64", "T: type; shape: shape"),
+    schema=Schema(
+        "_ListRows",
+        "x: variant -> rows: T, count: int64",
+        "T: type; shape: shape; swaps: bool = False",
+    ),
     infer=lambda c, x: [c.attrs["shape"], _SCALAR],
     kernel=_rows_kernel,
     gradient=NOT_DIFFERENTIABLE,

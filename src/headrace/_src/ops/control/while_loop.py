@@ -51,8 +51,8 @@ def while_loop(
     single variable is returned by itself, unless `return_same_structure`.
 
     parallel_iterations: how many iterations may overlap. back_prop: whether gradients can flow
-    through the loop. swap_memory: whether values that gradients need are to be kept in host memory.
-    The memory of CPU devices is host memory, so they always are; GraphDefs keep the request.
+    through the loop. swap_memory: whether values that its gradient needs from each iteration are to
+    be kept in a file, which CPU devices do if HEADRACE_SWAP_DIR names a folder (docs/devices.md).
     """
     for function, what in ((cond, "cond"), (body, "body")):
         if not callable(function):

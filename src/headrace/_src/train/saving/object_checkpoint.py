@@ -37,7 +37,7 @@ from headrace._src.train.saving.saver import Saver
 from headrace._src.variables.resource_variable import ResourceVariable
 from headrace._src.variables.variable import Variable
 
-__all__ = ["Checkpoint", "session_for"]
+__all__ = ["Checkpoint", "session_for", "write_objects"]
 
 
 def session_for(session: Any) -> Any:
@@ -76,7 +76,7 @@ class Checkpoint(Holder):
     def __init__(self, **kwargs: Any) -> None:
         self._save_counter: Any = None
         self._count: Any = None
-        self._savers: dict[Any, tuple[Saver, dict[str, _Text]]] = {}
+        self._savers: Savers = {}
         for name, value in sorted(kwargs.items()):
             if not is_trackable(value):
                 raise ValueError(
@@ -105,27 +105,9 @@ class Checkpoint(Holder):
 
     def write(self, file_prefix: str | os.PathLike[str], session: Any = None) -> str:
         """Save to exactly `file_prefix`, without counting; return the prefix."""
-        session = session_for(session)
-        with session.graph.as_default():
-            reached = reach(self)
-            saver, texts = self._saver(session.graph, reached.variables)
-        states = python_states(reached.variables)
-        values: dict[str, Any] = {key: state.serialize() for key, state in states.items()}
-        values[OBJECT_GRAPH] = reached.message.SerializeToString(deterministic=True)
         prefix = os.fspath(file_prefix)
-        definition = saver.saver_def
-        feeds = {text.fed: values[key] for key, text in texts.items()}
-        session.run(definition.save_tensor_name, {definition.filename_tensor_name: prefix, **feeds})
+        write_objects(self, prefix, session_for(session), self._savers)
         return prefix
-
-    def _saver(self, graph: Any, variables: dict[str, Any]) -> tuple[Saver, dict[str, _Text]]:
-        key = graph, *variables, *map(id, variables.values())
-        if key not in self._savers:
-            texts = {OBJECT_GRAPH: _Text(OBJECT_GRAPH, "object_graph")}
-            texts |= {name: _Text(name, "py_state") for name in python_states(variables)}
-            saver = Saver({**variables, **texts}, name="save_objects")
-            self._savers = {key: (saver, texts)}
-        return self._savers[key]
 
     def save(self, file_prefix: str | os.PathLike[str], session: Any = None) -> str:
         """Count this save, save to `file_prefix`-count, and record it as the latest checkpoint of
@@ -166,6 +148,43 @@ class Checkpoint(Holder):
         status = CheckpointLoadStatus(self, prefix, counter)
         status.restore_python_states()
         return status
+
+
+Savers = dict[Any, tuple[Saver, dict[str, _Text]]]
+
+
+def write_objects(
+    root: Any, prefix: str, session: Any, savers: Savers, without_values: Iterable[str] = ()
+) -> dict[str, Any]:
+    """Save what an object reaches to exactly `prefix`; return it by its keys. `savers` keeps the
+    nodes that save for the next time, as long as it reaches the same. without_values: names of
+    further attributes, which hold no variables but are mentioned.
+    """
+    with session.graph.as_default():
+        reached = reach(root)
+        saver, texts = _saver(session.graph, reached.variables, savers)
+    for name in without_values:
+        number = len(reached.message.nodes)
+        reached.message.nodes[0].children.add(node_id=number, local_name=name)
+        reached.message.nodes.add()
+    states = python_states(reached.variables)
+    values: dict[str, Any] = {key: state.serialize() for key, state in states.items()}
+    values[OBJECT_GRAPH] = reached.message.SerializeToString(deterministic=True)
+    definition = saver.saver_def
+    feeds = {text.fed: values[key] for key, text in texts.items()}
+    session.run(definition.save_tensor_name, {definition.filename_tensor_name: prefix, **feeds})
+    return reached.variables
+
+
+def _saver(graph: Any, variables: dict[str, Any], savers: Savers) -> tuple[Saver, dict[str, _Text]]:
+    key = graph, *variables, *map(id, variables.values())
+    if key not in savers:
+        texts = {OBJECT_GRAPH: _Text(OBJECT_GRAPH, "object_graph")}
+        texts |= {name: _Text(name, "py_state") for name in python_states(variables)}
+        saver = Saver({**variables, **texts}, name="save_objects")
+        savers.clear()
+        savers[key] = (saver, texts)
+    return savers[key]
 
 
 def python_states(stored: Mapping[str, Any]) -> dict[str, PythonState]:

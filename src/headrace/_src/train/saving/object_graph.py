@@ -18,12 +18,14 @@ from headrace._src.graph.default import get_default_graph
 from headrace._src.layers.layer import Layer
 from headrace._src.ops.state.table_classes import ChangeableTable, LookupInterface
 from headrace._src.train.optimizers.optimizer import Optimizer
+from headrace._src.variables.module import OwnerModule
 from headrace._src.variables.variable import Variable
 
 __all__ = [
     "Holder",
     "PythonState",
     "Reached",
+    "children",
     "is_stored",
     "is_trackable",
     "matched",
@@ -61,7 +63,8 @@ class PythonState(ABC):
 
 def is_trackable(value: Any) -> bool:
     """Return whether an object can be part of a checkpoint."""
-    return isinstance(value, Holder | Variable | Optimizer | Layer | LookupInterface | PythonState)
+    kinds = Holder | OwnerModule | Variable | Optimizer | Layer | LookupInterface | PythonState
+    return isinstance(value, kinds)
 
 
 def is_stored(value: Any) -> bool:
@@ -87,6 +90,8 @@ def children(value: Any) -> dict[str, Any]:
     """Return the objects reached from an object in one step, by name."""
     if isinstance(value, Holder):
         return value._children()
+    if isinstance(value, OwnerModule):
+        return {name: v for name, v in vars(value).items() if holds(v)}
     if isinstance(value, Optimizer):
         graph = get_default_graph()
         return {name: v for (name, owner), v in value._non_slots.items() if owner is graph}

@@ -49,7 +49,9 @@ def run_anchor(geometry: Any, inputs: Sequence[Any]) -> Arrays | None:
 
 
 def _contraction(g: Contraction, x: Any, y: Any) -> Arrays:
-    if g.rounds:
+    if g.rounds_x:
+        x = x.astype(numpy_type(g.precision)).astype(x.dtype)
+    if g.rounds_y:
         y = y.astype(numpy_type(g.precision)).astype(y.dtype)
     x = jnp.swapaxes(x, -1, -2) if g.transpose_x else x
     y = jnp.swapaxes(y, -1, -2) if g.transpose_y else y

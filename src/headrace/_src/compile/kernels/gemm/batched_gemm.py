@@ -14,7 +14,8 @@ from math import prod
 from headrace._src.compile.codegen.emit import I8, Operand, Reg
 from headrace._src.compile.codegen.epilogue import Epilogue
 from headrace._src.compile.codegen.kernel_spec import Team
-from headrace._src.compile.kernels.gemm.gemm import even_block, nothing, whole_lines
+from headrace._src.compile.kernels.gemm.gemm import nothing, whole_lines
+from headrace._src.compile.kernels.gemm.gemm_blocking import even_block
 from headrace._src.compile.kernels.gemm.gemm_memory import (
     MatrixSource,
     Sink,

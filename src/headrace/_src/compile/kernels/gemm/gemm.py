@@ -4,14 +4,16 @@ A and B are packed into panels (shared by all threads), then blocks of the produ
 block is swept panel by panel and tile by tile, for one stretch of the common dimension after the
 other; its sums stay in the core's own cache in between. Operands that need no packing are read in
 place (`a` or `b` = "direct"), and B may be packed already ("packed", by `PackB`), so that a matrix
-that several products share is packed once. Of a transposed A, each thread may copy the part that a
-block reads, one stripe at a time (`a` = "stripes"). Of a B with a prologue, each thread may copy
-the panel that it multiplies next, a stretch at a time, so that elements are changed once and not
-for each tile (`b` = "stripes").
+that several products share is packed once. Of A, each thread may copy the part that a block reads,
+one stripe at a time (`a` = "stripes"): if it's transposed, or has a prologue. Of a B with a
+prologue, each thread may copy the panel that it multiplies next, a stretch at a time, so that
+elements are changed once and not for each tile (`b` = "stripes").
 
 Free threads claim blocks (`share` = "claim"), or each thread has its own part of the columns
 ("columns"): then it packs its own panels of B, no thread waits, and the next product finds in a
-core's own cache the columns that this core has written.
+core's own cache the columns that this core has written. Or threads claim groups of columns
+("groups"): a thread packs the panels of B when its first block needs them, so that they come from
+its own cache, and a thread without a group helps with the other blocks.
 
 `rows` x `columns` is the register tile, `depth` the stretch of k, `tiles` and `panels` are how many
 tiles a block has down and across: `gemm` chooses them. `look` is how far ahead rows of a B that is
@@ -20,13 +22,22 @@ read in place are prefetched.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from headrace._src.compile.codegen.emit import I8, Operand, Reg
+from headrace._src.compile.codegen.emit import I8, I64, Operand, Reg
 from headrace._src.compile.codegen.epilogue import Epilogue
-from headrace._src.compile.codegen.kernel_spec import Team
+from headrace._src.compile.codegen.kernel_spec import COUNTER_STRIDE, Team
 from headrace._src.compile.codegen.pointwise_code import load_value
+from headrace._src.compile.kernels.gemm.gemm_blocking import (
+    FEW_ROWS,
+    block_height,
+    block_size,
+    even_block,
+    group_size,
+    stretch,
+)
 from headrace._src.compile.kernels.gemm.gemm_memory import (
     MatrixSource,
     Sink,
@@ -35,30 +46,21 @@ from headrace._src.compile.kernels.gemm.gemm_memory import (
     prefetch,
     prefetch_row,
 )
-from headrace._src.compile.kernels.gemm.gemm_pack import Packing, Stripe, panel_count
+from headrace._src.compile.kernels.gemm.gemm_pack import Packing, RowStripe, Stripe, panel_count
 from headrace._src.compile.kernels.gemm.gemm_sweep import Ahead, Blocking, Left, Right, Sweep
 from headrace._src.compile.kernels.gemm.gemm_tile import best_tile, no_operands
 from headrace._src.devices.target import SIZES, Target, host
 from headrace._src.lowering.pointwise import Pointwise, PointwiseStep
 
 __all__ = [
-    "BLOCK_COLUMNS",
-    "WHOLE",
     "Gemm",
     "PackB",
-    "even_block",
     "gemm",
     "nothing",
     "rounding",
     "whole_lines",
 ]
 
-# A block's rows of A stay in L2, with the sums of its columns if k is split. Rows that are copied
-# may be more: others can compete for few of its sets.
-BLOCK_ROWS, COPIED_ROWS, BLOCK_COLUMNS = 96, 144, 512
-BLOCKS = 4  # at least this many for each thread
-WHOLE = 768  # a k that isn't split
-FEW_ROWS, FEW_ROWS_DEPTH = 64, 128
 LINE = 64
 SMALL = 50_000  # multiply-adds, about a microsecond's
 
@@ -112,10 +114,10 @@ class Gemm:
             raise ValueError(f"no such way to read A: {self.a!r}")
         if self.b not in ("pack", "direct", "packed", "stripes"):
             raise ValueError(f"no such way to read B: {self.b!r}")
-        if self.a == "stripes" and not self.transpose_a:
-            raise ValueError("stripes are of a transposed A")
-        if self.share not in ("claim", "columns"):
+        if self.share not in ("claim", "columns", "groups"):
             raise ValueError(f"no such way to share the work: {self.share!r}")
+        if self.share == "groups" and self.b != "pack":
+            raise ValueError("groups of columns are packed by the threads that multiply them")
         changed = self.dtype in ("bfloat16", "float16")
         if self.a == "direct" and (self.prologue_a is not None or changed):
             raise ValueError("A is changed as it is packed: it can't be read in place")
@@ -136,7 +138,9 @@ class Gemm:
         second = [f"b_{name}" for name in self._source_b.arguments]
         return ("a", *first, "b", *second, *self.epilogue.arguments)
 
-    counters = 2
+    @property
+    def counters(self) -> int:
+        return 2 + (self._size.across if self.share == "groups" else 0)
 
     @property
     def meetings(self) -> int:
@@ -182,8 +186,12 @@ class Gemm:
     @property
     def _stripe(self) -> int:
         """Elements of the stripe of A that a thread copies at a time."""
+        if self.a != "stripes":
+            return 0
+        if not self.transpose_a:
+            return self.tiles * self.rows * RowStripe.stride(self.depth)
         panels, width = self._stripe_shape
-        return panels * Stripe.panel_size(width, self.depth) if self.a == "stripes" else 0
+        return panels * Stripe.panel_size(width, self.depth)
 
     @property
     def _stripe_shape(self) -> tuple[int, int]:
@@ -271,13 +279,56 @@ class _Writer:
             sweep.block(left, right, self.results, sums, *place, self._ahead)
 
         def multiply() -> None:
-            if across is not None:
+            if spec.share == "groups":
+                self._by_groups(block)
+            elif across is not None:
                 first, last = across
                 f.loop(f.mul(first, down), f.mul(last, down), block)
             else:
                 team.claim(1, down * spec._size.across, block)
 
         team.after(spec.meetings, multiply)
+
+    def _by_groups(self, block: Callable[[Operand], None]) -> None:
+        """Claim groups of columns and multiply their blocks; then help the threads whose groups are
+        packed. Each group has a counter of blocks: only the thread that has multiplied the first
+        block, and has packed the panels of B with it, makes the counter positive.
+        """
+        team, f, size = self.team, self.f, self.spec._size
+        if team.serial:
+            f.loop(0, size.down * size.across, block)
+            return
+        down, across = f.reg(size.down), f.reg(size.across)
+
+        def counter(number: Operand) -> Reg:
+            return f.offset(team.counters, f.mul(number, COUNTER_STRIDE), I64)
+
+        def claim() -> Reg:
+            return f.minimum(f.atomic_add(counter(1), 1), across)
+
+        def visit(turn: Reg) -> Reg:
+            helps = f.icmp("sge", turn, across)
+            group = f.select(helps, f.sub(turn, across), turn)
+            blocks = counter(f.add(group, 2))
+
+            def another() -> Reg:
+                return f.atomic_add(blocks, 1)
+
+            def join() -> Reg:
+                packed = f.icmp("sgt", f.atomic_load(blocks), 0)
+                return f.when(packed, another, lambda: down)[0]
+
+            def multiply(number: Reg) -> Reg:
+                block(f.add(f.mul(group, down), number))
+                is_first = f.icmp("eq", number, 0)
+                f.when(is_first, lambda: f.atomic_add(blocks, 1, 0, "release"))
+                return another()
+
+            (first,) = f.when(helps, join, lambda: f.reg(0))
+            f.repeat(lambda number: f.icmp("slt", number, down), multiply, [first])
+            return f.when(helps, lambda: f.add(turn, 1), claim)[0]
+
+        f.repeat(lambda turn: f.icmp("slt", turn, f.mul(across, 2)), visit, [claim()])
 
     def _left(self, own: Reg, packings: list[tuple[Packing, Reg, list[Reg]]]) -> Left:
         """How A is read; what is to be packed for all threads goes to `packings`."""
@@ -290,6 +341,8 @@ class _Writer:
             )
             packings.append((tiles, team.scratch, self.a))
             return Left(team.scratch)
+        if not spec.transpose_a:
+            return self._left_rows(own)
         panels, width = spec._stripe_shape
         stripe = Stripe(team, "a", spec._source_a, spec.m, width, panels, spec.depth)
 
@@ -300,11 +353,22 @@ class _Writer:
             return Left(own, width, True, copy, tile=spec.rows)
         return Left(own, copy=copy, tile=stripe.panel)
 
+    def _left_rows(self, own: Reg) -> Left:
+        """How rows of A are read that a block copies."""
+        spec, f = self.spec, self.f
+        height, stride = spec.tiles * spec.rows, RowStripe.stride(spec.depth)
+        stripe = RowStripe(self.team, "a", spec._source_a, (spec.m, spec.k), height, spec.depth)
+
+        def copy(down: Operand, k: Reg, depth: Operand) -> None:
+            f.call_function(stripe.function, down, k, depth, own, *self.a)
+
+        return Left(own, stride, copy=copy, tile=spec.rows * stride)
+
     @property
     def _ahead(self) -> Ahead | None:
-        """The stretch of A that a block copies next."""
+        """The stretch of a transposed A that a block copies next."""
         spec, f = self.spec, self.f
-        if spec.a != "stripes" or not spec._size.split:
+        if spec.a != "stripes" or not spec.transpose_a or not spec._size.split:
             return None
         stride, width = spec._source_a.stride, spec.tiles * spec.rows
 
@@ -330,6 +394,13 @@ class _Writer:
             return Right(self.b[0])
         packed = f.offset(team.scratch, spec._places()[0], I8)
         panels = Packing(team, "b", spec._source_b, spec.n, spec.k, spec.columns, spec.transpose_b)
+        if spec.share == "groups":
+
+            def pack(first: Operand, last: Operand, k: Operand, depth: Operand) -> None:
+                stop = f.add(k, depth)
+                f.call_function(panels.function, packed, k, stop, first, last, *self.b)
+
+            return Right(packed, pack=pack)
         if across is None:
             packings.append((panels, packed, self.b))
         else:
@@ -398,72 +469,17 @@ def gemm(
     target = target or host()
     held = "float64" if dtype == "float64" else "float32"
     rows, columns = tile or best_tile(m, n, held, target)
-    depth = depth or _depth(m, k, columns, SIZES[held], a, target)
+    depth = depth or stretch(m, k, columns, SIZES[held], a, target)
     depth = -(-even_block(k, depth) // 16) * 16
     split = depth < k
-    height = max(1, (COPIED_ROWS if split and a != "direct" else BLOCK_ROWS) // rows)
-    tiles, panels = _block_size((m, n), (rows, columns), height, split, threads)
+    height = block_height(rows, split and a != "direct")
+    tiles, panels = block_size((m, n), (rows, columns), height, split, threads)
+    share = "claim"
+    if b == "pack" and threads > 1 and m > FEW_ROWS and n * k * SIZES[held] > target.l2:
+        block = tiles * rows, columns
+        sums = tiles * rows * columns * SIZES[held] if split else 0
+        share, panels = "groups", group_size((m, n), block, sums, threads, target)
     return Gemm(
         m, n, k, transpose_a, transpose_b, dtype, epilogue or nothing(dtype), rows, columns, depth,
-        tiles, panels, a, b, prologue_a, prologue_b,
+        tiles, panels, a, b, prologue_a, prologue_b, share=share,
     )  # fmt: skip
-
-
-def _depth(m: int, k: int, columns: int, size: int, a: str, target: Target) -> int:
-    """How much of k to multiply at a time, if B has panels of `columns` elements of `size` bytes: a
-    panel stays in the first-level cache while the tiles of a block are multiplied by it. A stripe
-    of A and the next one, which is fetched meanwhile, take a quarter of the second-level cache.
-    """
-    if m <= FEW_ROWS:
-        return FEW_ROWS_DEPTH
-    if k <= WHOLE:
-        return k
-    return (
-        target.l2 // 8 // (COPIED_ROWS * size) if a == "stripes" else target.l1 // (columns * size)
-    )
-
-
-def even_block(count: int, size: int) -> int:
-    """The size of parts of about `size` that are equal but for rounding."""
-    return -(-count // max(1, round(count / size)))
-
-
-def _block_size(
-    product: tuple[int, int],
-    tile: tuple[int, int],
-    height: int,
-    split: bool,
-    threads: int,
-) -> tuple[int, int]:
-    """Tiles down (about `height`) and across in a block: few enough for the cache, many blocks for
-    the threads. If k isn't split, rows of A stay in the cache while all of B passes by.
-    """
-    tiles, panels = (panel_count(*sizes) for sizes in zip(product, tile, strict=True))
-    if product[0] <= FEW_ROWS:
-        down, across, wanted = tiles, 1, 2
-    else:
-        down = even_block(tiles, height)
-        across = even_block(panels, max(1, BLOCK_COLUMNS // tile[1])) if split else panels
-        wanted = BLOCKS * threads
-        if across == panels and tiles >= down * wanted:
-            down = _fair_block(tiles, down, threads)
-    while -(-tiles // down) * -(-panels // across) < wanted and (across > 1 or down > 1):
-        if across > 1:
-            across = -(-across // 2)
-        else:
-            down = -(-down // 2)
-    return down, across
-
-
-def _fair_block(count: int, size: int, threads: int) -> int:
-    """Return the size of parts, about `size`, for which threads that claim them in turn finish at
-    about the same time.
-    """
-
-    def longest(size: int) -> int:
-        parts, rest = divmod(count, size)
-        rounds, more = divmod(parts, threads)
-        return rounds * size + (size if more else rest)
-
-    sizes = range(max(1, size * 3 // 4), size * 5 // 4 + 1)
-    return min(sizes, key=lambda s: (longest(s), abs(s - size)))

@@ -11,15 +11,8 @@ from dataclasses import replace
 from headrace._src.compile.codegen.epilogue import Epilogue
 from headrace._src.compile.codegen.kernel_spec import Kernel
 from headrace._src.compile.kernels.gemm.fully_connected import small_batch, small_batch_backward
-from headrace._src.compile.kernels.gemm.gemm import (
-    BLOCK_COLUMNS,
-    WHOLE,
-    Gemm,
-    PackB,
-    gemm,
-    nothing,
-    rounding,
-)
+from headrace._src.compile.kernels.gemm.gemm import Gemm, PackB, gemm, nothing, rounding
+from headrace._src.compile.kernels.gemm.gemm_blocking import BLOCK_COLUMNS, WHOLE
 from headrace._src.compile.kernels.gemm.gemm_narrow import narrow_product
 from headrace._src.compile.kernels.gemm.gemm_onednn import OneDnnGemm
 from headrace._src.compile.kernels.gemm.gemm_pack import panel_count
@@ -44,13 +37,17 @@ def candidates(
     dtype: str = "float32",
     epilogue: Epilogue | None = None,
     *,
-    rounds: str = "",
+    rounds_a: str = "",
+    rounds_b: str = "",
     threads: int = 2,
     target: Target | None = None,
 ) -> list[Kernel | Foreign]:
-    """Specs for epilogue(op(A) op(B)); `rounds`: the type to whose precision B is rounded."""
-    if rounds and dtype != "float32":
-        raise ValueError(f"float32 is rounded to {rounds}, not {dtype}")
+    """Specs for epilogue(op(A) op(B)); `rounds_a`, `rounds_b`: the type to whose precision an
+    operand is rounded.
+    """
+    rounds = rounds_a, rounds_b
+    if any(rounds) and dtype != "float32":
+        raise ValueError(f"float32 is rounded to {rounds_a or rounds_b}, not {dtype}")
     epilogue = epilogue or nothing(dtype)
     divided = _divided(
         m, n, k, (transpose_a, transpose_b), dtype, epilogue, rounds, threads, target
@@ -58,19 +55,20 @@ def candidates(
     if divided is not None:
         return [divided]
     found: list[Kernel | Foreign] = []
-    if SIZES[dtype] >= 4:
+    if SIZES[dtype] >= 4 and not rounds_a:
         found += _small_batches(
-            m, n, k, (transpose_a, transpose_b), dtype, epilogue, rounds, threads, target
+            m, n, k, (transpose_a, transpose_b), dtype, epilogue, rounds_b, threads, target
         )
-    ways = _ways(m, n, k, transpose_a, transpose_b, dtype, bool(rounds), (target or host()).l2)
+    ways = _ways(m, n, k, transpose_a, transpose_b, dtype, rounds, (target or host()).l2)
     for a, b in ways:
         found.append(
             gemm(
                 m, n, k, transpose_a, transpose_b, dtype, epilogue, a=a, b=b,
-                prologue_b=rounding(rounds), threads=threads, target=target,
+                prologue_a=rounding(rounds_a), prologue_b=rounding(rounds_b), threads=threads,
+                target=target,
             )
         )  # fmt: skip
-    plain = dtype == "float32" and epilogue == nothing(dtype) and not rounds
+    plain = dtype == "float32" and epilogue == nothing(dtype) and not any(rounds)
     if plain and target is None and onednn.available():
         found.append(OneDnnGemm(m, n, k, transpose_a, transpose_b))
     return found
@@ -83,7 +81,7 @@ def _divided(
     transposed: tuple[bool, bool],
     dtype: str,
     epilogue: Epilogue,
-    rounds: str,
+    rounds: tuple[str, str],
     threads: int,
     target: Target | None,
 ) -> Kernel | None:
@@ -102,7 +100,7 @@ def _divided(
         return _by_columns(m, n, k, transposed, dtype, epilogue, rounds, threads, target)
     # The dimension that was divided by columns is A's k, or m if it's transposed.
     divided = (m if transposed[0] else k) % (threads * columns) == 0
-    if divided and not transposed[1] and not rounds:
+    if divided and not transposed[1] and not any(rounds):
         return narrow_product(m, n, k, transposed[0], dtype, epilogue, target=target)
     return None
 
@@ -119,22 +117,25 @@ def _by_columns(
     transposed: tuple[bool, bool],
     dtype: str,
     epilogue: Epilogue,
-    rounds: str,
+    rounds: tuple[str, str],
     threads: int,
     target: Target,
 ) -> Gemm:
-    """Each thread has a part of the columns."""
+    """Each thread has a part of the columns. It copies the rows of an A that is rounded, too: what
+    another core has written would take longer to read.
+    """
     size, vectors = SIZES[dtype], _vectors(target)
     columns = vectors * target.lanes(dtype)
-    # A small B is better packed, except where A is copied already; so is one that is rounded, once
-    # and not for each tile.
-    packs = bool(rounds) or (not transposed[0] and n // threads * k * size <= PACKED)
+    # A small B is better packed, except where A is copied already. A large one that is rounded is
+    # so once, not for each tile, panel by panel: a packed copy would fill the core's cache.
+    packs = transposed[1] or (not transposed[0] and n // threads * k * size <= PACKED)
     spec = gemm(
         m, n, k, *transposed, dtype, epilogue,
-        a="stripes" if transposed[0] else "direct",
-        b="pack" if transposed[1] or packs else "direct",
+        a="stripes" if transposed[0] or rounds[0] else "direct",
+        b="pack" if packs else "stripes" if rounds[1] else "direct",
         tile=((target.registers - 2 - vectors) // vectors, columns),
-        depth=target.l1 // (columns * size), prologue_b=rounding(rounds), target=target,
+        depth=target.l1 // (columns * size), prologue_a=rounding(rounds[0]),
+        prologue_b=rounding(rounds[1]), target=target,
     )  # fmt: skip
     tiles = STRIPE if transposed[0] else panel_count(m, spec.rows)
     return replace(spec, tiles=tiles, panels=n // (threads * columns), share="columns")
@@ -171,11 +172,11 @@ def _ways(
     transpose_a: bool,
     transpose_b: bool,
     dtype: str,
-    rounds: bool,
+    rounds: tuple[str, str],
     cached: int,
 ) -> list[tuple[str, str]]:
     """Return which operands to pack and which to read in place, the likely best choice first; a
-    core's own cache holds `cached` bytes. A B that is rounded is so once if it's packed.
+    core's own cache holds `cached` bytes. An operand that is rounded is so once if it's packed.
     """
     size = SIZES[dtype]
     if size < 4:
@@ -194,7 +195,9 @@ def _ways(
         ways_b = ["direct"]
     elif m <= 2 * MANY and "direct" in ways_b:
         ways_b = ["direct", "pack"]
-    if transpose_b or (rounds and "pack" in ways_b):
+    if rounds[0]:
+        ways_a = [a for a in ways_a if a != "direct"]
+    if transpose_b or (rounds[1] and "pack" in ways_b):
         ways_b = ["pack"]
     firsts = [(a, ways_b[0]) for a in ways_a]
     return [*firsts, *((ways_a[0], b) for b in ways_b[1:])]

@@ -20,7 +20,7 @@ from headrace._src.compile.kernels.gemm.gemm_memory import (
     lane_mask,
 )
 
-__all__ = ["Packing", "Stripe", "panel_count", "ranges"]
+__all__ = ["Packing", "RowStripe", "Stripe", "panel_count", "ranges"]
 
 LINE = 16  # elements, as many as a vector has at most
 
@@ -215,6 +215,61 @@ class Stripe:
         whole = f.and_(depth, -self.ROWS)
         f.loop(0, whole, lambda k: rows(k, self.ROWS), step=self.ROWS)
         f.loop(whole, depth, lambda k: rows(k, 1))
+        return f.finish()
+
+
+class RowStripe:
+    """Copies `height` rows of a matrix, some columns of them, to a thread's own buffer, where they
+    are `stride` apart. `function` is
+
+        stripe(number, k, depth, to, *pointers): `depth` columns, from column k on
+    """
+
+    def __init__(
+        self,
+        team: Team,
+        name: str,
+        source: MatrixSource,
+        shape: tuple[int, int],
+        height: int,
+        depth: int,
+    ) -> None:
+        self.source, self.height, self.depth = source, height, depth
+        self.rows, self.columns = shape
+        self.held = "float64" if accumulator(source.dtype).bits == 64 else "float32"
+        self.lanes = team.target.lanes(self.held)
+        self.function = self._write(team.f.module, f"{team.f.name}_stripe_{name}")
+
+    @staticmethod
+    def stride(depth: int) -> int:
+        """Elements from one row to the next: whole vectors, and no power of two, since such rows
+        would compete for the same sets of a cache.
+        """
+        return -(-depth // LINE) * LINE + LINE
+
+    def _write(self, module: Module, name: str) -> Function:
+        f = module.function(name, [I64] * 3 + [PTR] * (2 + len(self.source.arguments)))
+        number, k, depth, to, *pointers = f.parameters
+        start = f.mul(number, self.height)
+        stop = f.minimum(f.add(start, self.height), self.rows)
+        rest = self.columns % self.lanes  # of the last columns: all others fill vectors
+        whole = f.and_(depth, -self.lanes)
+
+        def row(r: Reg) -> None:
+            at = f.add(f.mul(r, self.source.stride), k)
+            there = f.mul(f.sub(r, start), self.stride(self.depth))
+
+            def vector(i: Reg, mask: Reg | None = None) -> None:
+                column = f.add(k, i)
+                value = self.source.load(f, pointers, f.add(at, i), column, self.lanes, mask)
+                store_value(f, self.held, value, to, f.add(there, i))
+
+            f.loop(0, whole, vector, step=self.lanes)
+            if rest:
+                mask = lane_mask(f, rest, self.lanes)
+                f.when(f.icmp("slt", whole, depth), lambda: vector(whole, mask))
+
+        f.loop(start, stop, row)
         return f.finish()
 
 

@@ -18,6 +18,8 @@ from headrace._src.compile.kernels.gemm.gemm_tile import Tile, TileWriter
 
 __all__ = ["Ahead", "Blocking", "Left", "Right", "Sweep"]
 
+TOGETHER = 8  # panels that are packed when the first of them is needed: rows come in whole lines
+
 
 @dataclass(frozen=True)
 class Blocking:
@@ -101,7 +103,8 @@ class Right:
     through a prologue.
 
     `copy(k, depth, column, columns)` brings a stretch of a panel to `pointer` before it's
-    multiplied, if that has room for no more.
+    multiplied, if that has room for no more. `pack(first, last, k, depth)` packs a stretch of some
+    panels, before the first blocks read them.
     """
 
     pointer: Reg
@@ -109,6 +112,7 @@ class Right:
     look: int = 0
     prologue: Epilogue | None = None
     copy: Callable[[Operand, Operand, Operand, int], None] | None = None
+    pack: Callable[[Operand, Operand, Operand, Operand], None] | None = None
 
     def at(self, f: Function, type: Type, size: Blocking, p: Operand, k: Operand) -> Reg:
         """Where panel p begins for k."""
@@ -165,6 +169,8 @@ class Sweep:
                 column = f.mul(p, size.columns)
                 if right.copy is not None:
                     right.copy(k, depth, column, columns)
+                if right.pack is not None:
+                    self._pack(right.pack, down, p, p0, p1, k, depth)
                 b = right.at(f, self.type, size, p, k)
                 following = self._after(right, p, p0, p1, k)
 
@@ -188,6 +194,22 @@ class Sweep:
             ranges(f, p0, p1, size.n, size.columns, sweep)
 
         f.loop(0, size.k, stretch, step=size.depth)
+
+    def _pack(
+        self,
+        pack: Callable[[Operand, Operand, Operand, Operand], None],
+        down: Operand,
+        p: Operand,
+        p0: Operand,
+        p1: Operand,
+        k: Operand,
+        depth: Operand,
+    ) -> None:
+        """In the first of the blocks below each other, pack the next few panels."""
+        f = self.f
+        is_first = f.icmp("eq", f.or_(down, f.rem(f.sub(p, p0), TOGETHER)), 0)
+        last = f.minimum(f.add(p, TOGETHER), p1)
+        f.when(is_first, lambda: pack(p, last, k, depth))
 
     def _fetch(self, ahead: Ahead, count: Operand, down: Operand, k: Operand) -> None:
         """Before tile number `count` of a stretch, prefetch its share of the rows."""

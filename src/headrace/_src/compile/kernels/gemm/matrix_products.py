@@ -26,7 +26,7 @@ from headrace._src.compile.kernels.anchor_kind import (
 )
 from headrace._src.compile.kernels.gemm.batched_gemm import BatchStrides, batched_gemm
 from headrace._src.compile.kernels.gemm.fully_connected import small_batch_backward
-from headrace._src.compile.kernels.gemm.gemm import gemm, nothing
+from headrace._src.compile.kernels.gemm.gemm import gemm, nothing, rounding
 from headrace._src.compile.kernels.gemm.gemm_choice import candidates, packed_gemm
 from headrace._src.compile.kernels.gemm.gemm_onednn import Product
 from headrace._src.compile.kernels.onednn_calls import can, multiplies
@@ -89,7 +89,7 @@ def _serves_many(builder: Builder, node: Node, g: Contraction) -> bool:
     recurrent network do, in a loop or unrolled: the matrix is then packed once.
     """
     few = _MORE_ROWS if g.n * g.k * SIZES[g.dtype] > _LARGE else _FEW_ROWS
-    if g.m > few or g.transpose_x or g.dtype != "float32" or g.rounds:
+    if g.m > few or g.transpose_x or g.dtype != "float32" or g.rounds_x or g.rounds_y:
         return False
     if builder.target != host():
         return False
@@ -138,7 +138,8 @@ def _candidates(builder: Builder, g: Contraction, epilogue: Epilogue) -> list:
         g.transpose_y,
         g.dtype,
         epilogue,
-        rounds=g.precision if g.rounds else "",
+        rounds_a=g.precision if g.rounds_x else "",
+        rounds_b=g.precision if g.rounds_y else "",
         threads=builder.threads,
         target=target,
     )
@@ -207,7 +208,7 @@ def _build_twins(builder: Builder, group: Group, twin: Group) -> None:
     update, update_operands, update_outputs = epilogue_of(builder, twin)
     dy, w = (builder.whole(v) for v in group.head.inputs[:2])
     x = builder.whole(twin.head.inputs[0])
-    rounds = g.precision if g.rounds else ""
+    rounds = g.precision if g.rounds_y else ""
     kernel = small_batch_backward(
         g.m, g.k, g.n, g.dtype, update, data, rounds=rounds, target=builder.target
     )
@@ -228,7 +229,8 @@ def _build_ahead(builder: Builder, group: Group) -> None:
     epilogue, operands, outputs = epilogue_of(builder, group)
     kernel = gemm(
         g.m, g.n, g.k, g.transpose_x, False, g.dtype, epilogue,
-        a="direct" if g.m <= _READ_IN_PLACE else "pack", b="packed", target=builder.target,
+        a="direct" if g.m <= _READ_IN_PLACE and not g.rounds_x else "pack", b="packed",
+        prologue_a=rounding(g.precision if g.rounds_x else ""), target=builder.target,
     )  # fmt: skip
     packed = pack_matrix(matrix.T if g.transpose_y else matrix, kernel.columns)
     weights = constant(builder, packed, y.name)
@@ -251,7 +253,8 @@ def _meaning(g: Contraction, x: np.ndarray, y: np.ndarray) -> Arrays:
     x = np.swapaxes(x, -1, -2) if g.transpose_x else x
     y = np.swapaxes(y, -1, -2) if g.transpose_y else y
     assert x.shape == (*g.batch, g.m, g.k) and y.shape == (*g.batch, g.k, g.n)
-    y = y.astype(numpy_dtype(g.precision)).astype(y.dtype) if g.rounds else y
+    x = x.astype(numpy_dtype(g.precision)).astype(x.dtype) if g.rounds_x else x
+    y = y.astype(numpy_dtype(g.precision)).astype(y.dtype) if g.rounds_y else y
     return [np.matmul(x, y)]
 
 
