@@ -47,7 +47,7 @@ def relabelled(node: Node) -> Answer:
     if len(node.inputs) == 2 and node.constant_input(1) is None:
         return None  # the check that the elements match the step's shape must stay
     while True:
-        if same_type(value, node) or _flattens_vector(value, node):
+        if same_type(value, node):
             return [value]
         inner = _made_by(value, relabelled)
         if inner is None or inner.types[0].sizes is None or inner.controls:
@@ -57,14 +57,6 @@ def relabelled(node: Node) -> Answer:
     if value is node.inputs[0] or value.type.sizes is None or not _says_shape(node):
         return None
     return replace(node, inputs=(value, *node.inputs[1:]))
-
-
-def _flattens_vector(value: Value, node: Node) -> bool:
-    """Return whether a node reshapes a vector, whose length need not be known, to a vector."""
-    if len(node.inputs) != 2 or value.type.partial != (None,):
-        return False
-    shape = node.constant_input(1)
-    return shape is not None and shape.tolist() == [-1]
 
 
 def _says_shape(node: Node) -> bool:
