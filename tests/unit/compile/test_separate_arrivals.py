@@ -1,11 +1,13 @@
 """Regions of a partition begin when the tensors that they need have come, not when all have."""
 
+import random
 from dataclasses import replace
 
 import pytest
 
 import headrace as tf
 from headrace._src.compile.clusters.cluster import regions
+from headrace._src.compile.clusters.separate_arrivals import separate_arrivals
 from headrace._src.ops.base.stages import in_stages
 from headrace._src.ops.base.transfers import is_recv, is_send
 from tests.unit.partition.steps import CPU, parted
@@ -67,6 +69,23 @@ def test_parts_that_a_value_connects_are_one_region():
         c = a + b
     flow = part([c], x)
     assert len(compiled_of(flow)) == 1
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_no_value_passes_between_the_parts_of_random_graphs(seed):
+    choose = random.Random(seed)
+    x = tf.placeholder(tf.float32, [8])
+    values = [received(x + float(i), 1 + i % 2) for i in range(6)]
+    with on(0):
+        for _ in range(40):
+            values.append(tf.add_n(choose.sample(values[-8:], choose.choice([1, 1, 2, 4])) + [x]))
+    nodes = [n for n in part(values[-12:], x).nodes if n.constant is None]
+    run = [n for n in nodes if not is_recv(n) and not is_send(n)]
+    pieces = [piece for _, piece in separate_arrivals(nodes, [(True, run)], lambda piece: True)]
+    assert sorted(n.name for piece in pieces for n in piece) == sorted(n.name for n in run)
+    for piece in pieces:
+        outside = set(run).difference(piece)
+        assert not any(value.producer in outside for node in piece for value in node.inputs)
 
 
 def test_parts_too_small_for_a_native_call_stay_together():

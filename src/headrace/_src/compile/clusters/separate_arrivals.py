@@ -57,7 +57,8 @@ def _pieces(run: list[Node], arrivals: dict[Node, int]) -> list[list[Node]]:
 
     def find(i: int) -> int:
         while root[i] != i:
-            i = root[i] = root[root[i]]
+            root[i] = root[root[i]]
+            i = root[i]
         return i
 
     for node in run:
