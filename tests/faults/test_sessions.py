@@ -120,6 +120,9 @@ long = m
 for _ in range(1500):
     long = tf.nn.relu(tf.matmul(long, m))
 check()
+# The first compiled step imports the compiler. Importing runs exec, and a Python whose
+# KeyboardInterrupt has passed through exec ends by SIGINT, even if it was caught.
+session.run(tf.nn.relu(tf.matmul(m, m)), {m: small})
 try:
     print("running", flush=True)
     session.run(long, {m: small})

@@ -73,6 +73,7 @@ ANYTHING = {
     *("bytes_split", "ngrams", "unicode_decode", "unicode_split", "string_split"),
     *("ragged_placeholder", "map_flat_values", "ragged_stack", "ragged_constant"),
     *("ragged_boolean_mask", "string_split_v2", "ragged_constant_value"),
+    *("dynamic_decode", "tile_batch", "load_v2"),
     *("deserialize", "get", "train", "main", "compute_gradient", "path_to_str"),
 }
 

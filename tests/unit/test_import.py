@@ -142,7 +142,7 @@ def test_a_missing_name_is_told_as_the_user_wrote_it():
         ("contrib.graph_editor", "of tf.contrib"),
         ("contrib.layers.bow_encoder", "of tf.contrib"),
         ("raw_ops.DecodeWav", "tf.signal"),
-        ("compat.v1.Module", "tf.Session"),
+        ("compat.v1.GradientTape", "tf.Session"),
     ],
 )
 def test_a_name_that_tensorflow_has_is_said_to_be_missing(name, instead):
