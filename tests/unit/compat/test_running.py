@@ -8,6 +8,8 @@ import textwrap
 
 import pytest
 
+from tests.faults.process import heed_interrupts
+
 
 def run(*arguments, cwd=None, env=None, program="headrace"):
     command = (
@@ -21,6 +23,7 @@ def run(*arguments, cwd=None, env=None, program="headrace"):
         check=False,
         cwd=cwd,
         env=None if env is None else {**os.environ, **env},
+        preexec_fn=heed_interrupts,
     )
     return done.returncode, done.stdout, done.stderr
 
