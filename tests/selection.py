@@ -42,6 +42,7 @@ PLACES = {
     "programs/test_documents.py": ["slow"],
     "programs/test_examples.py": ["slow"],
     "programs/test_run_programs.py": ["slow"],
+    "programs/test_sent_steps.py": ["slow"],
     "programs/test_types.py": ["slow"],
     "programs/test_xla_coverage.py": ["slow"],
     "programs/test_xla_sessions.py": ["needs_jax"],
@@ -58,8 +59,13 @@ PLACES = {
     "unit/devices/test_onednn_matmul.py": ["needs_onednn"],
     "unit/devices/test_onednn_pooling.py": ["needs_onednn"],
     "unit/devices/test_onednn_softmax.py": ["needs_onednn"],
+    "unit/distributed": ["slow"],
+    "unit/estimator": ["slow"],
     "unit/summary": ["slow"],
+    "unit/test_class_names.py": ["slow"],
+    "unit/test_generated.py": ["slow"],
     "unit/test_python_modules.py": ["slow"],
+    "unit/test_symbols.py": ["slow"],
     "unit/xla": ["needs_jax", "slow"],
 }
 
