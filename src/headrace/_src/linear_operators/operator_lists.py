@@ -15,7 +15,6 @@ __all__ = [
     "hint_of_all",
     "hints_of_all",
     "log_determinants",
-    "parents_of",
 ]
 
 Hints = tuple[bool | None, bool | None, bool | None]
@@ -70,7 +69,7 @@ def log_determinants(operators: list[Any]) -> list[Any]:
     return [b.cast(o.log_abs_determinant(), o.dtype) for o in operators]
 
 
-def parents_of(operators: list[Any]) -> list[Any]:
+def _parents_of(operators: list[Any]) -> list[Any]:
     """Return the tensors that define the operators."""
     return [parent for o in operators for parent in o.graph_parents]
 
@@ -90,7 +89,7 @@ class OperatorOfSeveral(LinearOperator):
     ) -> None:
         self._operators = operators
         name = name or between.join(o.name for o in operators)
-        parents = parents_of(operators)
+        parents = _parents_of(operators)
         with name_scope(name, values=parents):
             super().__init__(
                 operators[0].dtype,
