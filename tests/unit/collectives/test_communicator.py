@@ -4,6 +4,7 @@ import gc
 import queue
 import random
 import socket
+import threading
 import time
 import weakref
 from concurrent.futures import Future
@@ -224,6 +225,23 @@ def test_a_rank_may_end_before_the_others_have_looked(ranks):
     assert wait(pending)[0].tolist() == [2, 2, 2]
     with pytest.raises(RankLostError, match="rank 1 has ended"):
         wait(first.all_reduce("x", [np.ones(3, "f")]))
+
+
+@pytest.mark.parametrize("hosts", [["a", "a"], None])
+def test_a_rank_that_has_ended_is_not_called_lost(ranks, hosts):
+    """Its farewell counts, also if something is sent to it before that was read."""
+    first, second = ranks(2, hosts).all
+    reading = threading.Event()
+    first.loop.call_soon(reading.wait)
+    second.close()
+    try:
+        pending = [first.broadcast(name, np.arange(3), 0) for name in "ab"]
+        gathered = first.all_gather("c", np.arange(3))
+    finally:
+        reading.set()
+    assert [each.tolist() for each in map(wait, pending)] == [[0, 1, 2]] * 2
+    with pytest.raises(RankLostError, match="rank 1 has ended"):
+        wait(gathered)
 
 
 @pytest.mark.parametrize("hosts", [["a", "a"], None])
