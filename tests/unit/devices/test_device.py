@@ -130,12 +130,12 @@ def test_named_containers_are_the_devices_and_shared(graph):
 def test_named_containers_of_all_devices_are_cleared():
     devices = local_devices({"CPU": 2})
     for device in devices:
-        device.containers["left"]["x"] = device.containers["kept"]["x"] = 1
-    reset_containers(name for name in ["left"])
-    assert [dict(device.containers["left"]) for device in devices] == [{}, {}]
-    assert [dict(device.containers["kept"]) for device in devices] == [{"x": 1}, {"x": 1}]
+        device.containers["ours, left"]["x"] = device.containers["ours, kept"]["x"] = 1
+    reset_containers(name for name in ["ours, left"])
+    assert [dict(device.containers["ours, left"]) for device in devices] == [{}, {}]
+    assert [dict(device.containers["ours, kept"]) for device in devices] == [{"x": 1}, {"x": 1}]
     reset_containers(iter(()))  # like an empty list: all of them
-    assert [dict(device.containers["kept"]) for device in devices] == [{}, {}]
+    assert [dict(device.containers["ours, kept"]) for device in devices] == [{}, {}]
 
 
 @pytest.mark.parametrize("jit", [tf.OptimizerOptions.OFF, tf.OptimizerOptions.ON_1])

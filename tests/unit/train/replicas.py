@@ -50,7 +50,7 @@ def train(targets, work, ps=1):
     threads = [threading.Thread(target=run, args=(i,), daemon=True) for i in range(len(targets))]
     for thread in threads:
         thread.start()
-    until = time.monotonic() + 50
+    until = time.monotonic() + 200
     while not errors and any(thread.is_alive() for thread in threads):
         assert time.monotonic() < until, "a worker does not end"
         time.sleep(0.01)

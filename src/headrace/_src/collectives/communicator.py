@@ -163,7 +163,7 @@ class _Run:
 
             def reached(found: Connection | Exception) -> None:
                 if isinstance(found, Exception):
-                    self._owner.broken(self, f"rank {rank} cannot be reached: {found}")
+                    self.lose(rank, f"cannot be reached: {found}")
                 else:
                     self._joined(self._behind, key, found)
 
@@ -187,10 +187,9 @@ class _Run:
     def stream(self, stream: RingStream) -> None:
         self._streams.add(stream)
 
-    def lose(self, rank: int) -> None:
+    def lose(self, rank: int, why: str = "is gone: its connection has ended") -> None:
         # Its other connection says more, if that has ended too.
-        reason = f"rank {rank} is gone: its connection has ended"
-        self._owner.loop.call_later(_GRACE, lambda: self._owner.broken(self, reason))
+        self._owner.loop.call_later(_GRACE, lambda: self._owner.broken(self, f"rank {rank} {why}"))
 
     def sleep(self, waiting: AllReduce) -> None:
         self._sleeping.add(waiting)
