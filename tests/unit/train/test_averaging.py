@@ -41,7 +41,6 @@ def parts(index, getter_type):
     return getter, own
 
 
-@pytest.mark.timeout(60)
 def test_workers_go_on_with_the_mean_of_their_models():
     def make(index):
         getter, own = parts(index, tf.contrib.opt.ModelAverageCustomGetter)
@@ -58,7 +57,6 @@ def test_workers_go_on_with_the_mean_of_their_models():
         assert meetings == 2
 
 
-@pytest.mark.timeout(60)
 def test_workers_and_the_center_approach_each_other():
     def make(index):
         getter, own = parts(index, tf.contrib.opt.ElasticAverageCustomGetter)

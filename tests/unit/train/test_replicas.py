@@ -13,6 +13,7 @@ import headrace.cluster
 from headrace._src.train.replicas import tuning
 from tests.unit.train.replicas import Final, servers, train
 
+
 def stragglers(share, workers=4, slow=5.0, batches=300):
     """Times of batches, a share of which take several times longer."""
     random = np.random.default_rng(3)
