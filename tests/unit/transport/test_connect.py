@@ -37,6 +37,22 @@ def test_processes_of_one_host_use_a_unix_socket(monkeypatch):
         assert first.peer == second.peer == CLIENT
 
 
+def test_tcp_connections_within_a_host_are_not_paced(monkeypatch):
+    with socket.socket() as plain:
+        try:
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")
+        except OSError:
+            pytest.skip("this system does not let programs choose reno")
+    use(monkeypatch, "tcp")
+    with serving() as server:
+        connection = connect(server.address, CLIENT, None, WAIT)
+        accepted = server.connections.get(timeout=WAIT)
+        for each in (connection, accepted):
+            found = each.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16)
+            assert found.rstrip(b"\0") == b"reno"
+        connection.socket.close()
+
+
 def test_localhost_is_found_by_both_its_names():
     with serving(address="localhost:0") as server:
         port = split_address(server.address)[1]

@@ -2,6 +2,7 @@
 
 import logging
 import queue
+import socket
 import threading
 
 import numpy as np
@@ -9,8 +10,9 @@ import pytest
 
 from headrace._src.core import errors
 from headrace._src.transport.connect import connect, listen
-from headrace._src.transport.frame import Frame
+from headrace._src.transport.frame import Frame, encode
 from headrace._src.transport.loop import Loop
+from headrace._src.transport.stream import GATHERED
 from tests.unit.transport.peers import CLIENT, TASK, WAIT, eventually, serving, use
 
 
@@ -350,3 +352,23 @@ def test_connecting_from_the_loop_does_not_block_it(loop):
         address = server.address
     loop.connect(address, CLIENT, None, WAIT, results.put)
     assert isinstance(results.get(timeout=WAIT), errors.UnavailableError)
+
+
+def test_a_large_tensor_is_read_in_large_pieces_over_tcp(monkeypatch):
+    use(monkeypatch, "tcp")
+    frames = queue.Queue()
+    sent = np.arange(3 * GATHERED, dtype=np.uint8)
+    data = b"".join(map(bytes, encode(Frame(1, 2, b"head", (sent,)))))
+    with serving(lambda link, frame: frames.put(frame)) as server:
+        connection = connect(server.address, CLIENT, None, WAIT)
+        receiver = server.connections.get(timeout=WAIT).socket
+
+        def awaited():
+            return receiver.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT)
+
+        connection.socket.sendall(data[:GATHERED])
+        assert eventually(lambda: awaited() == GATHERED)
+        connection.socket.sendall(data[GATHERED:])
+        np.testing.assert_array_equal(frames.get(timeout=WAIT).tensors[0], sent)
+        assert awaited() == 1
+        connection.socket.close()

@@ -215,8 +215,14 @@ faults.set_close(close_all)
 
 def prepare(sock: socket.socket) -> None:
     """Set the options of a connection. The buffers keep their default sizes, which adapt."""
-    if sock.family != socket.AF_UNIX:
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if sock.family == socket.AF_UNIX:
+        return
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    with contextlib.suppress(OSError):
+        if sock.getpeername()[0] == sock.getsockname()[0]:
+            # Nothing is congested within a host. BBR, the default of some systems, paces packets
+            # by timers, which take longer there than sending does.
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")
 
 
 def user_of(sock: socket.socket) -> int:

@@ -11,7 +11,7 @@ import contextlib
 import logging
 import select
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from headrace._src.core import errors
 from headrace._src.core.config import settings
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 __all__ = ["Link", "OnClosed", "OnFrame"]
 
 _log = logging.getLogger("headrace")
-_READS: Final = 16  # of a large frame before other connections have their turn
 
 OnFrame = Callable[["Link", Frame], Any]
 OnClosed = Callable[["Link", Exception | None], Any]
@@ -142,18 +141,15 @@ class Link:
             if events != select.EPOLLOUT:
                 stream = self._stream
                 decoder = stream.decoder
-                for _ in range(_READS):
-                    frames = stream.read()
-                    bulky, decoder.bulky = decoder.bulky, False
-                    for frame in frames:
-                        if self._closing:
-                            return
-                        if bulky:
-                            self._deliver(frame)
-                        else:
-                            self.on_frame(self, frame)
-                    if decoder.large is None:
-                        break
+                frames = stream.read()
+                bulky, decoder.bulky = decoder.bulky, False
+                for frame in frames:
+                    if self._closing:
+                        return
+                    if bulky:
+                        self._deliver(frame)
+                    else:
+                        self.on_frame(self, frame)
                 if stream.queued:
                     self._watch_writing()
             if events & select.EPOLLOUT and self._stream.flush():

@@ -23,7 +23,7 @@ from headrace._src.core.locks import RLock
 __all__ = ["MemoryOwner", "Pool", "receive_pool", "when_unused"]
 
 POOLED: Final = 1 << 20  # bytes; the C library keeps smaller pieces itself
-KEPT: Final = 256 << 20  # bytes in unused buffers
+KEPT: Final = 1 << 30  # bytes in unused buffers
 
 
 class MemoryOwner(np.ndarray):

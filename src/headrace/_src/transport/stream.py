@@ -42,6 +42,7 @@ from headrace._src.transport.slabs import SLAB_TENSOR, Block, MappedSlabs, Slabs
 __all__ = ["LARGE", "FrameStream", "large_bytes"]
 
 LARGE: Final = 1 << 20  # bytes: smaller tensors are not counted
+GATHERED: Final = 256 << 10  # bytes of a large tensor that TCP collects before it wakes the reader
 REPORT: Final = 16 << 20  # bytes read before an unasked report
 _AT_ONCE: Final = 64  # buffers given to one sendmsg
 _SLAB, _RELEASE, _OFFER, _REQUEST = range(4)  # internal frames
@@ -114,6 +115,7 @@ class FrameStream:
         self._queue: deque[Any] = deque()
         self._send, self._receive = self.socket.send, self.socket.recvmsg_into
         self._fds: deque[int] = deque()
+        self._awaited = 1  # bytes that the socket waits for before it is readable
         self._budget = budget
         self._offers: deque[tuple[Frame, int]] = deque()
         self._sent = self._read_there = 0
@@ -308,7 +310,22 @@ class FrameStream:
             raise self._failed(error) from None
         if not count:
             raise self._failed(None)
-        return decoder.received(count)
+        frames = decoder.received(count)
+        if not self.unix:
+            self._gather()
+        return frames
+
+    def _gather(self) -> None:
+        """Let the system collect some of a large tensor before it wakes the reader: waking it for
+        each packet takes longer than the packet.
+        """
+        decoder = self.decoder
+        large = decoder.large is not None and len(decoder.target) >= GATHERED
+        awaited = GATHERED if large else 1
+        if awaited != self._awaited:
+            self._awaited = awaited
+            with contextlib.suppress(OSError):  # if the connection has ended, the next read says so
+                self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, awaited)
 
     def feed(self, data: bytes) -> list[Frame]:
         """Decode bytes that came with the end of the handshake."""
