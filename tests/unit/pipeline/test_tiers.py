@@ -3,6 +3,7 @@
 import dataclasses
 import logging
 import types
+from contextlib import nullcontext
 
 import pytest
 
@@ -49,6 +50,7 @@ def compiler(monkeypatch):
     seen = []
     passes = types.SimpleNamespace(
         available=lambda: True,
+        touching=lambda flow: nullcontext(),
         rewrite=lambda flow: flow,
         separate_lists=lambda flow: flow,
         recompute=lambda flow, limit: flow,

@@ -28,6 +28,7 @@ from headrace._src.devices.cgroups import PROC, ROOT, cgroups
 __all__ = [
     "block",
     "empty_block",
+    "has_near_memory_only",
     "memory_limit",
     "sparse_copy",
     "working_memory",
@@ -110,6 +111,12 @@ def _map(size: int) -> mmap.mmap:
         with contextlib.suppress(OSError):  # huge pages are optional, and some systems lack them
             mapped.madvise(mmap.MADV_HUGEPAGE)
     return mapped
+
+
+@cache
+def has_near_memory_only() -> bool:
+    """Return whether all memory is equally near to all cores, as far as the system says."""
+    return len(list(Path("/sys/devices/system/node").glob("node[0-9]*"))) < 2
 
 
 def working_memory() -> int:

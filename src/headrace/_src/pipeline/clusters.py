@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -20,9 +21,16 @@ from headrace._src.devices.device import compiler_of
 from headrace._src.graph.dataflow import Dataflow, Node
 from headrace._src.lowering.backends import backend
 
-__all__ = ["cluster", "has_compiler", "recompute", "rewrite", "separate_lists"]
+__all__ = ["cluster", "has_compiler", "memory_ahead", "recompute", "rewrite", "separate_lists"]
 
 _COMPILER = "headrace._src.compile"
+
+
+def memory_ahead(flow: Dataflow) -> AbstractContextManager[None]:
+    """Touch the memory that the flow needs while it is compiled inside the with-block."""
+    if not has_compiler():
+        return nullcontext()
+    return import_module(f"{_COMPILER}.run.memory_ahead").touching(flow)
 
 
 def rewrite(flow: Dataflow) -> Dataflow:

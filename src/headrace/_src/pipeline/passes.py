@@ -43,7 +43,13 @@ from headrace._src.partition.cut import cut
 from headrace._src.partition.stages import earliest_first
 from headrace._src.partition.transfers import add_transfers, settle_devices, verify_transfers
 from headrace._src.partition.verify import verify_partitions, verify_programs
-from headrace._src.pipeline.clusters import cluster, recompute, rewrite, separate_lists
+from headrace._src.pipeline.clusters import (
+    cluster,
+    memory_ahead,
+    recompute,
+    rewrite,
+    separate_lists,
+)
 from headrace._src.pipeline.long_loops import count_iterations
 from headrace._src.pipeline.reports import report_races
 from headrace._src.pipeline.schedule import schedule, schedule_flow
@@ -222,12 +228,13 @@ def optimise(step: Dataflow, shapes: Sequence[Shape], options: Options) -> Dataf
     return run_stage("optimise", (step, shapes), options)
 
 
+@without_collector
 def finish(flow: Dataflow, options: Options, compiled: bool = False) -> Any:
     """Return the Program of an optimised step, or the PartitionedProgram of one with several
     devices; with native code if `compiled`.
     """
     if compiled:
-        with announced("compiling a step"):
+        with announced("compiling a step"), memory_ahead(flow):
             flow = run_stage("compile", flow, options)
     elif options.jit in ("auto", "second"):
         flow = run_stage("interpret", flow, options)

@@ -48,6 +48,7 @@ from headrace._src.compile.regions.region import (
 )
 from headrace._src.compile.run.choose import Question, asking
 from headrace._src.compile.run.driver import Fault, Full, NativeCluster
+from headrace._src.compile.run.memory_ahead import claim
 from headrace._src.compile.run.second_thoughts import SecondThoughts
 from headrace._src.core.config import settings
 from headrace._src.core.dtypes import as_dtype, resource
@@ -143,7 +144,7 @@ class Compiled:
         where = find_device(device) if device else None
         threads = 1 if _is_tiny(region, plan.has_loops) else None
         self._load = partial(NativeCluster, threads=threads, limits=limits, device=where)
-        self._cluster = self._load(plan)
+        self._cluster = self._load(plan, ahead=claim(plan.arena))
         self.has_loops = plan.has_loops
         # Where it falls back to the nodes' own kernels, these may ask for the step.
         self.asks_for = ("ctx", "step") if any(map(asks_for_step, region.nodes)) else ("ctx",)

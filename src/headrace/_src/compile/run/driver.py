@@ -37,6 +37,7 @@ from headrace._src.compile.plan.plan import Buffer, Call, Plan
 from headrace._src.compile.run import entry, helper_threads
 from headrace._src.compile.run import header_words as words
 from headrace._src.compile.run.header_words import FIRST_ARRAY, Header, PhaseWord, RowWord, TeamWord
+from headrace._src.compile.run.memory_ahead import TouchedMemory
 from headrace._src.compile.run.phases import Phase, PhaseCall, phases_of
 from headrace._src.compile.run.plan_segments import kind_of, segments
 from headrace._src.core import dtypes, errors, faults
@@ -74,12 +75,14 @@ class NativeCluster:
         threads: int | None = None,
         limits: Sequence[tuple[int, int]] = (),
         device: Device | None = None,
+        ahead: TouchedMemory | None = None,
     ) -> None:
         """Load a plan; compile its kernels that are not in the cache.
 
         threads: the size of its team; as many as OpenMP has if None
         limits: (input, limit): inputs that hold indices, all of which must be in [0, limit)
         device: whose memory it works in; the first CPU's if None
+        ahead: memory for the arena of the first instance
         """
         self.allocator = (device or local_devices()[0]).allocator
         self.plan = plan
@@ -103,6 +106,7 @@ class NativeCluster:
         self._waiting = 0
         self._keep = self._limit if plan.arena + plan.swapped < _KEPT_BELOW else 1
         self._refusal: str | None = None
+        self._ahead = ahead
         _clusters.add(self)
 
     def run(
@@ -178,6 +182,15 @@ class NativeCluster:
             instance.fill(byte)
 
     # -- Instances -------------------------------------------------------------------------------
+
+    def arena(self) -> np.ndarray:
+        """Return memory for the arena of another instance."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is None:
+            return self.allocator.block(max(self.plan.arena, 1))
+        memory = ahead.take()
+        self.allocator.count(memory)
+        return memory
 
     def _another(self) -> _Instance:
         """Return an instance for a run that found none idle: make one, or wait for one."""
@@ -280,7 +293,7 @@ class _Instance:
         plan, threads = cluster.plan, cluster.threads
         scratch_offsets, scratch_size = _scratch(plan.calls, threads)
         block, swapped = cluster.allocator.block, cluster.allocator.swapped_block
-        self._memory = block(max(plan.arena, 1)), block(max(scratch_size, 1))
+        self._memory = cluster.arena(), block(max(scratch_size, 1))
         arena, scratch = map(address, self._memory)
         file = arena
         if plan.swapped:
