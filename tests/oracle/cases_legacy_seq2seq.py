@@ -78,10 +78,10 @@ BUILDS["attention_heads"] = model(
 for name, build in BUILDS.items():
     build.__name__ = name
     build.__module__ = __name__
-    case(build, graph=False, imports=False, rtol=1e-4, atol=1e-5)
+    case(build, graph=False, imports=False)
 
 
-@case(graph=False, imports=False, rtol=1e-4, atol=1e-5)
+@case(graph=False, imports=False)
 def one_to_many(tf):
     initial(tf)
     outputs, states = tf.contrib.legacy_seq2seq.one2many_rnn_seq2seq(
@@ -96,7 +96,7 @@ def one_to_many(tf):
     return outputs, states
 
 
-@case(graph=False, imports=False, rtol=1e-4, atol=1e-5)
+@case(graph=False, imports=False)
 def buckets(tf):
     initial(tf)
     s = tf.contrib.legacy_seq2seq
@@ -122,7 +122,7 @@ def buckets(tf):
     return fetched
 
 
-@case(graph=False, imports=False, rtol=1e-4, atol=1e-5)
+@case(graph=False, imports=False)
 def embedded_sequences(tf):
     initial(tf)
     layers = tf.contrib.layers

@@ -99,16 +99,26 @@ def test_losses_are_collected_once_per_variable():
     layer.regularizer = lambda w: tf.reduce_sum(w * 2)
     x = ones()
     layer(x)
-    names = [loss.op.name for loss in layer.losses]
-    assert names == ["product/w/Regularizer/Sum", "product/ActivityRegularizer/truediv"]
-    assert tf.get_collection(tf.GraphKeys.REGULARIZATION_LOSSES) == layer.losses
-    assert layer.get_losses_for(None) == layer.losses[:1]
-    assert layer.get_losses_for(x) == layer.losses[1:]
+    names = ["product/w/Regularizer/Sum", "product/ActivityRegularizer/truediv"]
+    assert [loss.op.name for loss in tf.losses.get_regularization_losses()] == names
+    assert layer.get_losses_for(x) == tf.losses.get_regularization_losses()[1:]
+    assert [loss.op.name for loss in layer.get_losses_for(None)] == ["w/Regularizer_1/Sum"]
     with tf.variable_scope("", reuse=True):
         again = Product(name="product", _reuse=True)
         again.regularizer = layer.regularizer
         again(ones())
     assert again.losses == []
+
+
+def test_losses_that_functions_make_are_made_whenever_they_are_asked_for():
+    layer = tf.layers.Layer()
+    layer.add_loss([lambda: tf.ones([], name="made"), lambda: None])
+    added = tf.zeros([])
+    layer.add_loss(added)
+    assert [loss.op.name for loss in tf.losses.get_regularization_losses()] == ["made", "zeros"]
+    assert [loss.op.name for loss in layer.losses] == ["zeros", "made_1"]
+    assert [loss.op.name for loss in layer.get_losses_for(None)] == ["zeros", "made_2"]
+    assert layer.get_losses_for(added) == []
 
 
 def test_updates_by_what_they_depend_on():
@@ -316,3 +326,44 @@ def test_method_in_a_name_scope():
     assert Scoped().made().name == "inside/c:0"
     with pytest.raises(AttributeError, match="_scope_name"):
         Product().name_scope  # noqa: B018
+
+
+def test_add_weight_determines_the_dtype():
+    layer = tf.layers.Layer()
+    layer.add_weight("w", [1], dtype=tf.float64)
+    assert layer.dtype == "float64"
+    assert layer.add_weight("v", [1]).dtype.base_dtype is tf.float64
+
+
+def test_initializers_by_name():
+    named = tf.layers.Dense(2, kernel_initializer="random_uniform", bias_initializer="ones")
+    named(ones())
+    made = {"class_name": "Constant", "config": {"value": 3}}
+    other = tf.layers.Dense(2, kernel_initializer=made)
+    other(ones())
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        kernel, bias = session.run([named.kernel, named.bias])
+        assert 0 < np.abs(kernel).max() < 0.05
+        assert bias.tolist() == [1, 1]
+        assert set(session.run(other.kernel).ravel()) == {3}
+
+
+@pytest.mark.parametrize(
+    ("identifier", "message"),
+    [("nothing", "Unknown initializer:nothing"), (3.0, "Could not interpret initializer")],
+)
+def test_an_initializer_that_is_none(identifier, message):
+    with pytest.raises(ValueError, match=message):
+        tf.layers.dense(ones(), 2, kernel_initializer=identifier)
+
+
+def test_build_takes_a_shape_as_a_list():
+    dense, norm = tf.layers.Dense(2), tf.layers.BatchNormalization()
+    conv = tf.layers.Conv1D(2, 3)
+    dense.build([None, 3])
+    norm.build([None, 4])
+    conv.build([None, 8, 5])
+    assert dense.kernel.shape == [3, 2]
+    assert norm.gamma.shape == [4]
+    assert conv.kernel.shape == [3, 5, 2]

@@ -162,3 +162,30 @@ def test_buckets_need_enough_inputs():
         tf.contrib.legacy_seq2seq.attention_decoder(
             [tf.ones([2, 3])], None, None, None, num_heads=0
         )
+
+
+def test_a_graphs_seed_gives_each_initializer_tensorflows_seed():
+    """The number of nodes before an initializer is its seed; these are TensorFlow 1.15.5's."""
+    seq2seq = tf.contrib.seq2seq
+    with tf.Graph().as_default() as graph:
+        tf.set_random_seed(7)
+        source = tf.placeholder(tf.int32, [None, None])
+        lengths = tf.placeholder(tf.int32, [None])
+        target = tf.placeholder(tf.int32, [None, 4])
+        table = tf.get_variable("table", [10, 6])
+        memory, state = tf.nn.dynamic_rnn(
+            tf.nn.rnn_cell.GRUCell(6),
+            tf.nn.embedding_lookup(table, source),
+            lengths,
+            dtype=tf.float32,
+        )
+        mechanism = seq2seq.LuongAttention(6, memory, lengths, scale=True)
+        cell = seq2seq.AttentionWrapper(tf.nn.rnn_cell.GRUCell(6), mechanism, 6)
+        layer = tf.layers.Dense(10, use_bias=False)
+        inputs = tf.nn.embedding_lookup(table, target)
+        helper = seq2seq.TrainingHelper(inputs, tf.fill([3], 4))
+        start = cell.zero_state(tf.shape(source)[0], tf.float32).clone(cell_state=state)
+        decoder = seq2seq.BasicDecoder(cell, helper, start, layer)
+        seq2seq.dynamic_decode(decoder, maximum_iterations=6)
+        drawn = [op for op in graph.get_operations() if op.type == "RandomUniform"]
+    assert [op.get_attr("seed2") for op in drawn] == [6, 120, 134, 221, 532, 546, 651, 667]

@@ -62,7 +62,7 @@ class Dense(Layer):
                 "Unable to build `Dense` layer with non-floating point dtype "
                 f"{as_dtype(self.dtype)}"
             )
-        depth = input_shape.as_list()[-1]
+        depth = as_shape(input_shape).as_list()[-1]
         if depth is None:
             raise ValueError(
                 "The last dimension of the inputs to `Dense` should be defined. Found `None`."

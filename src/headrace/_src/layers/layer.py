@@ -3,13 +3,15 @@
 A layer's variables are those of a variable scope: `scope=` of the first call, or the layer's base
 name, made unique (`dense`, `dense_1`). Later calls open that scope again with reuse, so that they
 share the variables, and add their operations to the same name scope. A subclass defines `build`,
-which makes the variables with add_weight, and `call`.
+which makes the variables with add_weight, and `call`. `keras_style` says what differs in Keras's
+style.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -21,7 +23,9 @@ from headrace._src.core.export import export
 from headrace._src.graph.default import default_session, get_default_graph
 from headrace._src.graph.keys import GraphKeys
 from headrace._src.graph.operation import Operation, Tensor
+from headrace._src.layers.initializer_names import get_initializer
 from headrace._src.layers.input_spec import check_inputs
+from headrace._src.layers.keras_style import keras_variable, refuse_scope, style_is_on
 from headrace._src.layers.layer_interface import LayerInterface
 from headrace._src.ops.base.define import b
 from headrace._src.ops.base.to_tensor import convert_to_tensor, graph_of, name_scope
@@ -47,7 +51,8 @@ class Layer(LayerInterface):
     whether the layer says that it can only run eagerly.
 
     State: `built`, set once `build` has made the variables; the weights, losses and updates that
-    were added; `_scope`, the variable scope, set by the first call.
+    were added; `_scope`, the variable scope, set by the first call unless the layer was made in
+    Keras's style.
     """
 
     trainable: bool
@@ -80,6 +85,9 @@ class Layer(LayerInterface):
             self._batch_input_shape = tuple(batch_input_shape or (batch_size, *input_shape))
         self._base_name = name or _snake_case(type(self).__name__)
         self._name = name or _unique_name(self._base_name)
+        self._keras_style = style_is_on()
+        if self._keras_style:
+            refuse_scope(_scope, _reuse)
         self._dtype = None if dtype is None else as_dtype(dtype).name
         self._reuse = _reuse
         self._scope: VariableScope | None = None
@@ -87,7 +95,8 @@ class Layer(LayerInterface):
         self._call_inputs: list[Any] | None = None  # while `call` runs
         self._trainable_weights: list[Any] = []
         self._non_trainable_weights: list[Any] = []
-        self._losses: list[tuple[Any, bool]] = []  # each with whether it depends on inputs
+        # Each with whether it depends on inputs; a function makes its loss whenever it is read.
+        self._losses: list[tuple[Any, bool]] = []
         self._updates: list[tuple[Any, bool]] = []
         if _scope:
             with variable_scope(_scope) as captured:
@@ -124,10 +133,14 @@ class Layer(LayerInterface):
             with opened as captured:
                 self._scope = captured
 
-    def _opened(self) -> variable_scope:
-        """Return the layer's variable scope, to be entered without a new name scope."""
+    @contextmanager
+    def _opened(self) -> Iterator[None]:
+        """Open the layer's variable scope and its name scope."""
         reuse = True if self.built else self._reuse
-        return variable_scope(self._scope, reuse=reuse, auxiliary_name_scope=False)
+        with variable_scope(self._scope, reuse=reuse, auxiliary_name_scope=False) as opened:
+            self._current_scope = opened
+            with name_scope(opened.original_name_scope):
+                yield
 
     # -- Calling -----------------------------------------------------------------------------------
 
@@ -142,7 +155,10 @@ class Layer(LayerInterface):
         return inputs
 
     def __call__(self, inputs: Any, *args: Any, scope: Any = None, **kwargs: Any) -> Any:
-        self._set_scope(scope)
+        if self._keras_style:
+            refuse_scope(scope)
+        else:
+            self._set_scope(scope)
         plain = (np.ndarray, float, int)
         if any(isinstance(x, plain) for x in nest.flatten(inputs)):
             inputs = nest.map_structure(
@@ -150,9 +166,8 @@ class Layer(LayerInterface):
             )
         flat = nest.flatten(inputs)
         graph = graph_of(flat) or get_default_graph()
-        with graph.as_default(), self._opened() as opened:
-            self._current_scope = opened
-            with name_scope(opened.original_name_scope):
+        with graph.as_default():
+            with name_scope(self.name) if self._keras_style else self._opened():
                 outer, self._call_inputs = self._call_inputs, flat
                 try:
                     self._build_once(inputs, flat)
@@ -160,7 +175,8 @@ class Layer(LayerInterface):
                     self._regularize_activity(outputs)
                 finally:
                     self._call_inputs = outer
-            self._collect_updates(graph)
+            if not self._keras_style:
+                self._collect_updates(graph)
         return outputs
 
     def _collect_updates(self, graph: Any) -> None:
@@ -218,27 +234,28 @@ class Layer(LayerInterface):
         """
         if kwargs:
             raise TypeError("Unknown keyword argument:", next(iter(kwargs)))
-        if synchronization == VariableSynchronization.ON_READ:
-            if trainable:
-                raise ValueError(
-                    "Synchronization value can be set to VariableSynchronization.ON_READ only for "
-                    "non-trainable variables. You have specified trainable=True and "
-                    "synchronization=VariableSynchronization.ON_READ."
-                )
-            trainable = False
-        elif trainable is None:
-            trainable = True
-        self._set_scope()
-        before = set(get_default_graph().get_collection(GraphKeys.GLOBAL_VARIABLES))
-        with self._opened() as opened:
-            self._current_scope = opened
-            with name_scope(opened.original_name_scope):
+        dtype = as_dtype(dtype or self._dtype or "float32")
+        self._dtype = self._dtype or dtype.base_dtype.name
+        initializer = get_initializer(initializer)
+        if self._keras_style:
+            trainable = trainable is None or trainable
+            variable = keras_variable(
+                self.name, name, shape, dtype, initializer, trainable, constraint, use_resource
+            )
+            parts = [variable]
+            if regularizer is not None:
+                self.add_loss(partial(_penalty, variable.op.name, regularizer, variable))
+        else:
+            trainable = _trained(trainable, synchronization) and self.trainable
+            self._set_scope()
+            before = set(get_default_graph().get_collection(GraphKeys.GLOBAL_VARIABLES))
+            with self._opened():
                 variable = get_variable(
                     name,
                     shape=shape,
-                    dtype=as_dtype(dtype or self._dtype or "float32"),
+                    dtype=dtype,
                     initializer=initializer,
-                    trainable=trainable and self.trainable,
+                    trainable=trainable,
                     constraint=constraint,
                     partitioner=partitioner,
                     use_resource=use_resource,
@@ -252,7 +269,7 @@ class Layer(LayerInterface):
                             self.add_loss(partial(_penalty, name, regularizer, part))
         for part in parts:
             # A custom getter may have frozen the variable, or returned a tensor made from it.
-            trained = trainable and self.trainable and getattr(part, "trainable", False)
+            trained = trainable and getattr(part, "trainable", False)
             kept = self._trainable_weights if trained else self._non_trainable_weights
             if all(part is not known for known in kept):
                 kept.append(part)
@@ -325,12 +342,10 @@ class Layer(LayerInterface):
         the graph's regularization losses. They depend on `inputs`, or on nothing if None.
         """
         for loss in nest.flatten(losses):
-            value = loss() if callable(loss) else loss
-            if value is None:
-                continue
-            value = convert_to_tensor(value)
-            self._losses.append((value, inputs is not None))
-            get_default_graph().add_to_collection(GraphKeys.REGULARIZATION_LOSSES, value)
+            value = _made(loss)
+            if value is not None:
+                get_default_graph().add_to_collection(GraphKeys.REGULARIZATION_LOSSES, value)
+                self._losses.append((loss if callable(loss) else value, inputs is not None))
 
     def add_update(self, updates: Any, inputs: Any = None) -> None:
         """Add operations that must run with each training step, such as updates of moving averages.
@@ -348,7 +363,12 @@ class Layer(LayerInterface):
 
     @property
     def losses(self) -> list[Any]:
-        return [loss for loss, _ in self._losses]
+        """The losses: those that were added as tensors, then those that functions make, anew."""
+        return [loss for loss, _ in self._made_losses()]
+
+    def _made_losses(self) -> list[tuple[Any, bool]]:
+        ordered = sorted(self._losses, key=lambda added: callable(added[0]))
+        return [(_made(loss), conditional) for loss, conditional in ordered]
 
     @property
     def updates(self) -> list[Any]:
@@ -357,7 +377,7 @@ class Layer(LayerInterface):
 
     def get_losses_for(self, inputs: Any) -> list[Any]:
         """Return the losses that depend on `inputs`, or those that depend on none if None."""
-        return _relevant(self._losses, inputs)
+        return _relevant(self._made_losses(), inputs)
 
     def get_updates_for(self, inputs: Any) -> list[Any]:
         """Return the updates that depend on `inputs`, or those that depend on none if None."""
@@ -396,6 +416,23 @@ def _unique_name(base: str) -> str:
         kept.append({})
     kept[0][base] = kept[0].get(base, 0) + 1
     return f"{base}_{kept[0][base]}"
+
+
+def _trained(trainable: bool | None, synchronization: VariableSynchronization) -> bool:
+    if synchronization != VariableSynchronization.ON_READ:
+        return trainable is None or trainable
+    if trainable:
+        raise ValueError(
+            "Synchronization value can be set to VariableSynchronization.ON_READ only for "
+            "non-trainable variables. You have specified trainable=True and "
+            "synchronization=VariableSynchronization.ON_READ."
+        )
+    return False
+
+
+def _made(loss: Any) -> Any:
+    value = loss() if callable(loss) else loss
+    return None if value is None else convert_to_tensor(value)
 
 
 def _penalty(name: str, regularizer: Callable[[Any], Any], variable: Any) -> Any:

@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from headrace._src.core.tensor_shape import as_shape
 from headrace._src.variables.initializers import Ones, Zeros
 
 __all__ = [
@@ -74,7 +75,7 @@ def data_format_name(order: str, spatial: int) -> str:
 
 def known_channels(input_shape: Any, order: str) -> int:
     """Return the number of channels of a layer's input, which must be known."""
-    found = input_shape.as_list()[1 if order == "channels_first" else -1]
+    found = as_shape(input_shape).as_list()[1 if order == "channels_first" else -1]
     if found is None:
         raise ValueError("The channel dimension of the inputs should be defined. Found `None`.")
     return found
@@ -83,8 +84,8 @@ def known_channels(input_shape: Any, order: str) -> int:
 def as_function(layer: Any, name: str, reuse: bool = True) -> Callable[..., Any]:
     """Return the function that makes a layer and calls it: `dense(inputs, ...)` for Dense.
 
-    It takes the inputs, the layer's arguments and `reuse`: whether the variables must already
-    exist. `name` is also the variables' scope.
+    It takes the inputs, the layer's arguments and, if the layer has variables, `reuse`: whether
+    they must already exist. `name` is then also their scope.
     """
     keep = inspect.Parameter.POSITIONAL_OR_KEYWORD
     own = [p for p in inspect.signature(layer).parameters.values() if p.kind is keep]
@@ -99,8 +100,9 @@ def as_function(layer: Any, name: str, reuse: bool = True) -> Callable[..., Any]
         except TypeError as error:
             raise TypeError(f"{name}(): {error}") from None
         inputs = given.pop("inputs")
-        reused = given.pop("reuse", None)
-        return layer(**given, _scope=given.get("name"), _reuse=reused)(inputs)
+        if reuse:
+            given |= {"_scope": given.get("name"), "_reuse": given.pop("reuse", None)}
+        return layer(**given)(inputs)
 
     function.__name__ = function.__qualname__ = name
     function.__module__ = layer.__module__

@@ -9,6 +9,7 @@ Otherwise, inputs are normalised by the moving averages.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from headrace._src.core.dtypes import as_dtype
@@ -16,6 +17,7 @@ from headrace._src.core.export import export
 from headrace._src.core.tensor_shape import as_shape
 from headrace._src.graph.operation import Tensor
 from headrace._src.graph.scoped import colocate_with, control_dependencies
+from headrace._src.layers.initializer_names import get_initializer
 from headrace._src.layers.input_spec import InputSpec
 from headrace._src.layers.layer import Layer
 from headrace._src.layers.layer_arguments import ONES, ZEROS
@@ -99,6 +101,7 @@ class BatchNormalization(Layer):
 
     def build(self, input_shape: Any) -> None:
         """Make `gamma`, `beta`, the moving averages and, for renorm, those of renormalization."""
+        input_shape = as_shape(input_shape)
         if input_shape.ndims is None:
             raise ValueError(f"Input has undefined rank: {input_shape}")
         rank = input_shape.ndims
@@ -151,17 +154,21 @@ class BatchNormalization(Layer):
         """Make a moving average, which is never partitioned, even if the scope has a
         partitioner.
         """
-        dtype, scope = self._parameter_dtype, self._scope
-        assert scope is not None, "the layer was called, so it has a scope"
+        add = partial(
+            self.add_weight, name, shape, self._parameter_dtype, initializer, trainable=False
+        )
+        scope = self._scope
+        if scope is None:  # in Keras's style
+            return add()
         partitioner = scope.partitioner
         scope.set_partitioner(None)
         try:
-            return self.add_weight(name, shape, dtype, initializer=initializer, trainable=False)
+            return add()
         finally:
             scope.set_partitioner(partitioner)
 
     def _build_renorm(self, shape: list[int]) -> None:
-        start = self.moving_variance_initializer
+        start = get_initializer(self.moving_variance_initializer)
 
         def deviation(shape: Any, dtype: Any = None, partition_info: Any = None) -> Any:
             given = start() if isinstance(start, type) else start
@@ -257,7 +264,8 @@ class BatchNormalization(Layer):
             deviation = _moved(self.moving_stddev, b.sqrt(value + self.epsilon), momentum)
             # epsilon was added to the variance before its root was taken.
             variance = b.relu(deviation * deviation - self.epsilon)
-            return b.assign(average, variance, name="AssignNewValue")
+            with name_scope("AssignNewValue") as scope, colocate_with(average):
+                return b.assign(average, variance, name=scope)
 
         def moved() -> Any:
             return renormed() if self.renorm else _moved(average, value, momentum)
@@ -397,7 +405,7 @@ def _moved(average: Any, value: Any, momentum: Any) -> Any:
         if decay.dtype != dtype:
             decay = b.cast(decay, dtype)
         delta = (average - b.cast(value, dtype)) * decay
-        return average.assign_sub(delta, name=scope)
+        return b.assign_sub(average, delta, name=scope)
 
 
 @export("layers.batch_normalization")

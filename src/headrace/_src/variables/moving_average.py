@@ -9,7 +9,6 @@ from headrace._src.ops.base.define import b
 from headrace._src.ops.base.to_tensor import convert_to_tensor, name_scope
 from headrace._src.variables.initializers import Zeros
 from headrace._src.variables.lookup import get_variable
-from headrace._src.variables.resource_variable import ResourceVariable
 from headrace._src.variables.scope import variable_scope
 
 __all__ = ["assign_moving_average"]
@@ -27,19 +26,17 @@ def assign_moving_average(
         share = convert_to_tensor(1.0 - decay, name="decay")
         if share.dtype.base_dtype is not variable.dtype.base_dtype:
             share = b.cast(share, variable.dtype.base_dtype)
-        own_name = scope if variable.dtype._is_ref_dtype else None
         if zero_debias:
-            return _assign_unbiased(variable, value, share, own_name)
-        return b.assign_sub(variable, (variable - value) * share, name=own_name)
+            return _assign_unbiased(variable, value, share, scope)
+        return b.assign_sub(variable, (variable - value) * share, name=scope)
 
 
-def _assign_unbiased(variable: Any, value: Any, share: Any, name: str | None) -> Any:
+def _assign_unbiased(variable: Any, value: Any, share: Any, name: str) -> Any:
     graph = get_default_graph()
     settings = {
         "dtype": variable.dtype.base_dtype,
         "initializer": Zeros(),
         "trainable": False,
-        "use_resource": isinstance(variable, ResourceVariable),
     }
     with (
         graph.control_dependencies(None),

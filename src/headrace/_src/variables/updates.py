@@ -41,10 +41,10 @@ def assign(
 def assign_add(
     ref: Any, value: Any, use_locking: bool | None = None, name: str | None = None
 ) -> Tensor:
-    """Add to a variable."""
+    """Add to a variable. The name is for a variable with references, as in TensorFlow."""
     if ref.dtype._is_ref_dtype:
         return ref_variable_ops.assign_add_op(ref, value, use_locking=use_locking, name=name)
-    return ref.assign_add(value, name=name)
+    return ref.assign_add(value)
 
 
 @composed
@@ -52,10 +52,10 @@ def assign_add(
 def assign_sub(
     ref: Any, value: Any, use_locking: bool | None = None, name: str | None = None
 ) -> Tensor:
-    """Subtract from a variable."""
+    """Subtract from a variable. The name is for a variable with references, as in TensorFlow."""
     if ref.dtype._is_ref_dtype:
         return ref_variable_ops.assign_sub_op(ref, value, use_locking=use_locking, name=name)
-    return ref.assign_sub(value, name=name)
+    return ref.assign_sub(value)
 
 
 @composed

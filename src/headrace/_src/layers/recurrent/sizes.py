@@ -12,7 +12,13 @@ from headrace._src.graph.schema import MISSING
 from headrace._src.ops.base.define import b
 from headrace._src.ops.base.to_tensor import constant
 
-__all__ = ["batch_shape", "static_batch_shape", "zeros_of_sizes"]
+__all__ = ["batch_shape", "known_size", "static_batch_shape", "zeros_of_sizes"]
+
+
+def known_size(value: Tensor, axis: int) -> Any:
+    """Return the size of an axis: a number, or a tensor if the step alone knows it."""
+    size = value.shape.as_list()[axis]
+    return b.shape(value)[axis] if size is None else size
 
 
 def batch_shape(batch: Any, size: Any) -> Tensor:

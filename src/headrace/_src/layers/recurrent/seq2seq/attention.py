@@ -17,11 +17,12 @@ from headrace._src.graph.default import get_default_graph
 from headrace._src.graph.operation import Tensor
 from headrace._src.layers.core import Dense
 from headrace._src.layers.functional_loops import scan
+from headrace._src.layers.recurrent.sizes import known_size, zeros_of_sizes
 from headrace._src.ops.base.define import b
 from headrace._src.ops.base.to_tensor import convert_to_tensor, name_scope
 from headrace._src.ops.control.assertions import assert_positive
 from headrace._src.ops.random.random_functions import random_normal
-from headrace._src.variables.initializers import Constant, Zeros
+from headrace._src.variables.initializers import Constant, Ones, Zeros
 from headrace._src.variables.lookup import get_variable
 from headrace._src.variables.scope import variable_scope
 
@@ -62,7 +63,7 @@ def _masked_memory(memory: Any, lengths: Any) -> Any:
     mask = b.sequence_mask(lengths, maxlen=b.shape(first)[1], dtype=first.dtype)
 
     def masked(part: Tensor) -> Tensor:
-        ones = [1] * (len(part.shape.as_list()) - 2)
+        ones = b.ones(len(part.shape.as_list()) - 2, int32)
         return part * b.cast(b.reshape(mask, b.concat([b.shape(mask), ones], 0)), part.dtype)
 
     return nest.map_structure(masked, memory)
@@ -84,6 +85,7 @@ class _BaseAttention(AttentionMechanism):
         memory_layer: Any = None,
         score_mask_value: Any = None,
         custom_key_value_fn: Callable[[Any, Any], Any] | None = None,
+        name: str | None = None,
     ) -> None:
         self._query_layer = query_layer
         self._memory_layer = memory_layer
@@ -93,15 +95,13 @@ class _BaseAttention(AttentionMechanism):
             self._lengths = convert_to_tensor(memory_sequence_length, name="memory_sequence_length")
         self._mask_value = -math.inf if score_mask_value is None else score_mask_value
         self._probability_fn = probability_fn
-        with name_scope(None, "BaseAttentionMechanismInit", nest.flatten(memory)):
+        with name_scope(name, "BaseAttentionMechanismInit", nest.flatten(memory)):
             self._values = _masked_memory(memory, self._lengths)
             self._keys = memory_layer(self._values) if memory_layer is not None else self._values
             if custom_key_value_fn is not None:
                 self._keys, self._values = custom_key_value_fn(self._keys, self._values)
-            static = self._keys.shape.as_list()
-            shape = b.shape(self._keys)
-            self._batch_size = shape[0] if static[0] is None else static[0]
-            self._alignments_size = shape[1] if static[1] is None else static[1]
+            self._batch_size = known_size(self._keys, 0)
+            self._alignments_size = known_size(self._keys, 1)
 
     @property
     def memory_layer(self) -> Any:
@@ -133,7 +133,7 @@ class _BaseAttention(AttentionMechanism):
 
     def initial_alignments(self, batch_size: Any, dtype: Any) -> Any:
         """Return zeros."""
-        return b.zeros([batch_size, self._alignments_size], dtype)
+        return zeros_of_sizes(self._alignments_size, batch_size, dtype)
 
     def initial_state(self, batch_size: Any, dtype: Any) -> Any:
         """Return the initial alignments."""
@@ -147,7 +147,7 @@ class _BaseAttention(AttentionMechanism):
         check = assert_positive(self._lengths, message=message)
         with get_default_graph().control_dependencies([check]):
             mask = b.sequence_mask(self._lengths, maxlen=b.shape(score)[1])
-            never = b.ones_like(score) * convert_to_tensor(self._mask_value, score.dtype)
+            never = self._mask_value * b.ones_like(score)
             return self._probability_fn(b.where(mask, score, never), state)
 
 
@@ -168,10 +168,9 @@ def _additive_score(query: Tensor, keys: Tensor, normalize: bool) -> Tensor:
     length g, and a bias in the tanh.
     """
     units: Any = keys.shape.as_list()[2]
-    query = b.expand_dims(query, 1)
     v = get_variable("attention_v", [units], dtype=query.dtype)
     if not normalize:
-        return b.reduce_sum(v * b.tanh(keys + query), [2])
+        return b.reduce_sum(v * b.tanh(keys + b.expand_dims(query, 1)), [2])
     g = get_variable(
         "attention_g",
         shape=(),
@@ -179,6 +178,7 @@ def _additive_score(query: Tensor, keys: Tensor, normalize: bool) -> Tensor:
         initializer=Constant(math.sqrt(1.0 / units)),
     )
     bias = get_variable("attention_b", [units], dtype=query.dtype, initializer=Zeros())
+    query = b.expand_dims(query, 1)
     scaled = g * v * b.rsqrt(b.reduce_sum(b.square(v)))
     return b.reduce_sum(scaled * b.tanh(keys + query + bias), [2])
 
@@ -210,6 +210,7 @@ class BahdanauAttention(_BaseAttention):
             memory_sequence_length=memory_sequence_length,
             score_mask_value=score_mask_value,
             custom_key_value_fn=custom_key_value_fn,
+            name=name,
         )
         self._normalize = normalize
 
@@ -217,7 +218,7 @@ class BahdanauAttention(_BaseAttention):
         """Return the alignments, twice: they are the next state."""
         with variable_scope(None, "bahdanau_attention", [query]):
             score = _additive_score(self._query_layer(query), self._keys, self._normalize)
-            alignments = self._probabilities(score, state)
+        alignments = self._probabilities(score, state)
         return alignments, alignments
 
 
@@ -232,12 +233,11 @@ def _product_score(query: Tensor, keys: Tensor, scale: bool) -> Tensor:
             f"({query}) has units: {depth}. Keys ({keys}) have units: {units}. Perhaps you need "
             f"to set num_units to the keys' dimension ({units})?"
         )
+    factor = None
+    if scale:
+        factor = get_variable("attention_g", dtype=query.dtype, initializer=Ones(), shape=())
     score = b.squeeze(b.matmul(b.expand_dims(query, 1), keys, transpose_b=True), [1])
-    if not scale:
-        return score
-    return score * get_variable(
-        "attention_g", dtype=query.dtype, initializer=Constant(1.0), shape=()
-    )
+    return score if factor is None else factor * score
 
 
 @export("contrib.seq2seq.LuongAttention")
@@ -267,6 +267,7 @@ class LuongAttention(_BaseAttention):
             memory_sequence_length=memory_sequence_length,
             score_mask_value=score_mask_value,
             custom_key_value_fn=custom_key_value_fn,
+            name=name,
         )
         self._scale = scale
 
@@ -274,7 +275,7 @@ class LuongAttention(_BaseAttention):
         """Return the alignments, twice: they are the next state."""
         with variable_scope(None, "luong_attention", [query]):
             score = _product_score(query, self._keys, self._scale)
-            alignments = self._probabilities(score, state)
+        alignments = self._probabilities(score, state)
         return alignments, alignments
 
 
@@ -343,12 +344,7 @@ class _MonotonicAttention(_BaseAttention):
         return b.one_hot(first, self._alignments_size, dtype=dtype)
 
     def _biased(self, score: Tensor) -> Tensor:
-        bias = get_variable(
-            "attention_score_bias",
-            dtype=score.dtype,
-            shape=(),
-            initializer=Constant(self._score_bias),
-        )
+        bias = get_variable("attention_score_bias", dtype=score.dtype, initializer=self._score_bias)
         return score + bias
 
 
@@ -382,6 +378,7 @@ class BahdanauMonotonicAttention(_MonotonicAttention):
             probability_fn=_monotonic_probability(sigmoid_noise, mode, sigmoid_noise_seed),
             memory_sequence_length=memory_sequence_length,
             score_mask_value=score_mask_value,
+            name=name,
         )
         self._normalize = normalize
         self._score_bias = score_bias_init
@@ -390,7 +387,8 @@ class BahdanauMonotonicAttention(_MonotonicAttention):
         """Return the alignments, twice: they are the next state."""
         with variable_scope(None, "bahdanau_monotonic_attention", [query]):
             score = _additive_score(self._query_layer(query), self._keys, self._normalize)
-            alignments = self._probabilities(self._biased(score), state)
+            score = self._biased(score)
+        alignments = self._probabilities(score, state)
         return alignments, alignments
 
 
@@ -422,6 +420,7 @@ class LuongMonotonicAttention(_MonotonicAttention):
             probability_fn=_monotonic_probability(sigmoid_noise, mode, sigmoid_noise_seed),
             memory_sequence_length=memory_sequence_length,
             score_mask_value=score_mask_value,
+            name=name,
         )
         self._scale = scale
         self._score_bias = score_bias_init
@@ -429,8 +428,8 @@ class LuongMonotonicAttention(_MonotonicAttention):
     def __call__(self, query: Any, state: Any) -> tuple[Tensor, Tensor]:
         """Return the alignments, twice: they are the next state."""
         with variable_scope(None, "luong_monotonic_attention", [query]):
-            score = _product_score(query, self._keys, self._scale)
-            alignments = self._probabilities(self._biased(score), state)
+            score = self._biased(_product_score(query, self._keys, self._scale))
+        alignments = self._probabilities(score, state)
         return alignments, alignments
 
 

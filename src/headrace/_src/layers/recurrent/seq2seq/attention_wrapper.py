@@ -11,12 +11,16 @@ from headrace._src.core import nest
 from headrace._src.core.dtypes import int32
 from headrace._src.core.export import export
 from headrace._src.core.tensor_shape import TensorShape
+from headrace._src.graph.default import get_default_graph
 from headrace._src.graph.operation import Tensor
 from headrace._src.layers.core import Dense
 from headrace._src.layers.recurrent.cell import RNNCell, check_cell
 from headrace._src.layers.recurrent.seq2seq.attention import AttentionMechanism
+from headrace._src.layers.recurrent.sizes import known_size, zeros_of_sizes
 from headrace._src.ops.base.define import b
 from headrace._src.ops.base.to_tensor import name_scope
+from headrace._src.ops.control.assertions import assert_equal
+from headrace._src.ops.control.grouping import assert_op
 from headrace._src.ops.control.tensor_array import TensorArray
 
 __all__ = ["AttentionWrapper", "AttentionWrapperState"]
@@ -45,14 +49,38 @@ class AttentionWrapperState(NamedTuple):
                         f"The shape of the AttentionWrapperState is expected to be same as the "
                         f"one to clone. self.shape: {old.shape}, input.shape: {new.shape}"
                     )
-                new.set_shape(old.shape)
+                return _of_shape(old, new)
             return new
 
-        replaced = {
-            key: nest.map_structure(fitted, getattr(self, key), value)
-            for key, value in kwargs.items()
-        }
-        return self._replace(**replaced)
+        return nest.map_structure(fitted, self, self._replace(**kwargs))
+
+
+def _of_shape(expected: Tensor, tensor: Tensor) -> Tensor:
+    """Return `tensor`; the step checks what the static shapes leave open."""
+    if tensor.shape.is_fully_defined() or tensor.shape.ndims is None:
+        tensor.set_shape(expected.shape)
+        return tensor
+    with name_scope(f"{tensor.op.name}/"):
+        shape = b.shape(expected, name="expected_shape")
+        with name_scope("assert_shape"):
+            actual = b.shape(tensor, name="actual")
+            with name_scope("is_shape") as scope:
+                size = b.size(shape)
+                with name_scope("is_rank") as inner:
+                    rank = b.equal(size, b.constant(tensor.shape.ndims, name="actual"), name=inner)
+                with name_scope("shape_tensor_equal") as inner:
+                    unknown = b.equal(shape, -1)
+                    same = b.equal(shape, actual, name="equal_1")
+                    same = b.logical_or(unknown, same, name="exclude_partial_shape")
+                    equal = b.reduce_all(same, name=inner)
+                right = b.logical_and(rank, equal, name=scope)
+            message = f"Wrong shape for {tensor.name} [expected] [actual]."
+            b.constant(message)  # unused, as in TensorFlow: later random seeds depend on the count
+            check = assert_op(right, [message, shape, actual])
+        with get_default_graph().control_dependencies([check]):
+            checked = b.identity(tensor)
+    checked.set_shape(expected.shape)
+    return checked
 
 
 def _attend(mechanism: Any, output: Any, state: Any, layer: Any) -> tuple[Any, Any, Any]:
@@ -165,18 +193,32 @@ class AttentionWrapper(RNNCell):
             if self._initial_cell_state is None:
                 cell_state = self._cell.zero_state(batch_size, dtype)
             else:
-                cell_state = nest.map_structure(b.identity, self._initial_cell_state)
+                cell_state = self._initial_cell_state
+            with self._checked_batches(batch_size):
+                cell_state = nest.map_structure(
+                    lambda part: b.identity(part, name="checked_cell_state"), cell_state
+                )
             alignments = [m.initial_alignments(batch_size, dtype) for m in self._mechanisms]
             return AttentionWrapperState(
                 cell_state=cell_state,
                 time=b.zeros([], int32),
-                attention=b.zeros([batch_size, self._attention_size], dtype),
+                attention=zeros_of_sizes(self._attention_size, batch_size, dtype),
                 alignments=self._of_each(alignments),
                 attention_state=self._of_each(
                     [m.initial_state(batch_size, dtype) for m in self._mechanisms]
                 ),
                 alignment_history=self._of_each([self._history(a, dtype) for a in alignments]),
             )
+
+    def _checked_batches(self, batch_size: Any) -> Any:
+        """Return a context whose operations require that all memories have this batch size."""
+        message = (
+            f"When applying AttentionWrapper {self.name}: Non-matching batch sizes between the "
+            "memory (encoder output) and the query (decoder output). Are you using the "
+            "BeamSearchDecoder? Then tile the memory with tf.contrib.seq2seq.tile_batch."
+        )
+        checks = [assert_equal(batch_size, m.batch_size, message=message) for m in self._mechanisms]
+        return get_default_graph().control_dependencies(checks)
 
     def _history(self, alignments: Tensor, dtype: Any) -> Any:
         if not self._alignment_history:
@@ -193,6 +235,8 @@ class AttentionWrapper(RNNCell):
         output, cell_state = self._cell(
             self._cell_input_fn(inputs, state.attention), state.cell_state
         )
+        with self._checked_batches(known_size(output, 0)):
+            output = b.identity(output, name="checked_cell_output")
         states = list(state.attention_state) if self._is_multi else [state.attention_state]
         histories = list(state.alignment_history) if self._is_multi else [state.alignment_history]
         found = [

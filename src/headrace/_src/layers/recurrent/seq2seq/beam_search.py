@@ -64,10 +64,10 @@ def tile_batch(t: Any, multiplier: int, name: str | None = None) -> Any:
         tensor = convert_to_tensor(value, name="t")
         if tensor.shape.ndims is None:
             raise ValueError("t must have statically known rank")
-        static = tensor.shape.as_list()
+        static, shape = tensor.shape.as_list(), b.shape(tensor)
         rest = [1] * (len(static) - 1)
         repeated = b.tile(b.expand_dims(tensor, 1), [1, multiplier, *rest])
-        result = b.reshape(repeated, b.concat([[-1], b.shape(tensor)[1:]], 0))
+        result = b.reshape(repeated, b.concat([[shape[0] * multiplier], shape[1:]], 0))
         known = None if static[0] is None else static[0] * multiplier
         result.set_shape([known, *static[1:]])
         return result

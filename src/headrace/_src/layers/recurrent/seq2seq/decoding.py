@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple
 
 from headrace._src.core import nest
@@ -16,7 +17,9 @@ from headrace._src.graph.inference import constant_value
 from headrace._src.graph.operation import Tensor
 from headrace._src.layers.layer import Layer
 from headrace._src.layers.recurrent.cell import check_cell
+from headrace._src.layers.recurrent.dynamic import transpose_batch_time
 from headrace._src.layers.recurrent.seq2seq.helpers import Helper
+from headrace._src.layers.recurrent.sizes import zeros_of_sizes
 from headrace._src.ops.base.define import b
 from headrace._src.ops.base.to_tensor import convert_to_tensor, name_scope
 from headrace._src.ops.control.tensor_array import TensorArray
@@ -165,11 +168,13 @@ def dynamic_decode(
             if maximum_iterations.shape.ndims != 0:
                 raise ValueError("maximum_iterations must be a scalar")
         finished, inputs, state = decoder.initialize(**kwargs)
-        if maximum_iterations is not None:
-            finished = b.logical_or(finished, b.greater_equal(0, maximum_iterations))
-        lengths = b.zeros_like(finished, dtype=int32)
         batch = decoder.batch_size
         sizes, dtypes = decoder.output_size, decoder.output_dtype
+        nothing = _map_sizes(partial(_zeros, batch), sizes, dtypes)
+        if maximum_iterations is not None:
+            finished = b.logical_or(finished, maximum_iterations <= 0)
+        lengths = b.zeros_like(finished, dtype=int32)
+        start = b.constant(0)
         known = constant_value(batch) if isinstance(batch, Tensor) else batch
 
         def array(size: Any, dtype: Any) -> Any:
@@ -192,7 +197,7 @@ def dynamic_decode(
             emitted = outputs
             if impute_finished:
                 emitted = nest.map_structure(
-                    lambda out: b.where(finished, b.zeros_like(out), out), outputs
+                    lambda out, zeros: b.where(finished, zeros, out), outputs, nothing
                 )
                 next_state = nest.map_structure(
                     lambda new, old: _kept(finished, new, old), next_state, state
@@ -205,7 +210,7 @@ def dynamic_decode(
                 b.reduce_all(finished)
             ),
             body=step,
-            loop_vars=(b.constant(0), arrays, state, inputs, finished, lengths),
+            loop_vars=(start, arrays, state, inputs, finished, lengths),
             parallel_iterations=parallel_iterations,
             maximum_iterations=maximum_iterations,
             swap_memory=swap_memory,
@@ -214,7 +219,7 @@ def dynamic_decode(
         with suppress(NotImplementedError):  # else they are as they should be
             outputs, state = decoder.finalize(outputs, state, lengths)
         if not output_time_major:
-            outputs = nest.map_structure(_batch_first, outputs)
+            outputs = nest.map_structure(transpose_batch_time, outputs)
     return outputs, state, lengths
 
 
@@ -223,6 +228,10 @@ def _static(size: Any) -> TensorShape:
         known = constant_value(size)
         return TensorShape(None) if known is None else as_shape(known.tolist())
     return as_shape([size] if isinstance(size, int) else size)
+
+
+def _zeros(batch: Any, size: Any, dtype: Any) -> Tensor:
+    return zeros_of_sizes(as_shape(size) if isinstance(size, list) else size, batch, dtype)
 
 
 def _map_sizes(function: Any, sizes: Any, dtypes: Any) -> Any:
@@ -247,10 +256,3 @@ def _kept(finished: Tensor, new: Any, old: Any) -> Any:
         return new
     new.set_shape(old.shape)
     return b.where(finished, old, new)
-
-
-def _batch_first(tensor: Tensor) -> Tensor:
-    rank = tensor.shape.ndims
-    if rank is None:
-        return b.transpose(tensor, b.concat([[1, 0], b.range(2, b.rank(tensor))], 0))
-    return b.transpose(tensor, [1, 0, *range(2, rank)]) if rank >= 2 else tensor

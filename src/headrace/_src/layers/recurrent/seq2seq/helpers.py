@@ -15,6 +15,7 @@ from headrace._src.core.export import export
 from headrace._src.core.tensor_shape import TensorShape
 from headrace._src.graph.operation import Tensor
 from headrace._src.layers.layer import Layer
+from headrace._src.layers.recurrent.dynamic import transpose_batch_time
 from headrace._src.ops.base.define import b
 from headrace._src.ops.base.to_tensor import convert_to_tensor, name_scope
 from headrace._src.ops.control.cond import cond
@@ -161,7 +162,7 @@ class TrainingHelper(_IdHelper):
             inputs = nest.map_structure(convert_to_tensor, inputs)
             self._inputs = inputs
             if not time_major:
-                inputs = nest.map_structure(_time_first, inputs)
+                inputs = nest.map_structure(transpose_batch_time, inputs)
             self._arrays = nest.map_structure(_unstacked, inputs)
             self._sequence_length = vector(sequence_length, "sequence_length")
             self._zero_inputs = nest.map_structure(lambda t: b.zeros_like(t[0]), inputs)
@@ -195,13 +196,6 @@ class TrainingHelper(_IdHelper):
             finished = following >= self._sequence_length
             inputs = next_or_zero(finished, self._zero_inputs, lambda: self._at(following))
             return finished, inputs, state
-
-
-def _time_first(tensor: Tensor) -> Tensor:
-    rank = tensor.shape.ndims
-    if rank is None:
-        raise ValueError(f"the rank of {tensor} must be known")
-    return b.transpose(tensor, [1, 0, *range(2, rank)])
 
 
 def _unstacked(tensor: Tensor) -> Any:
@@ -311,7 +305,7 @@ class ScheduledOutputTrainingHelper(TrainingHelper):
             if auxiliary_inputs is not None:
                 auxiliary = convert_to_tensor(auxiliary_inputs)
                 joined = b.concat([joined, auxiliary], -1)
-                first = auxiliary if time_major else _time_first(auxiliary)
+                first = auxiliary if time_major else transpose_batch_time(auxiliary)
                 self._auxiliary = _unstacked(first)
             super().__init__(joined, sequence_length, time_major, name=name)
 

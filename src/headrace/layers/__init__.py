@@ -62,6 +62,9 @@ if TYPE_CHECKING:
         SeparableConv1D as SeparableConv1D,
         SeparableConv2D as SeparableConv2D,
     )
+    from headrace.layers import (
+        experimental as experimental,
+    )
 
 __all__ = [
     "AveragePooling1D",
@@ -94,6 +97,7 @@ __all__ = [
     "conv3d_transpose",
     "dense",
     "dropout",
+    "experimental",
     "flatten",
     "max_pooling1d",
     "max_pooling2d",
@@ -133,6 +137,7 @@ _HOMES = {
     "conv3d_transpose": "headrace._src.layers.conv_transposes:conv3d_transpose",
     "dense": "headrace._src.layers.core:dense",
     "dropout": "headrace._src.layers.core:dropout",
+    "experimental": "headrace.layers.experimental",
     "flatten": "headrace._src.layers.core:flatten",
     "max_pooling1d": "headrace._src.layers.pooling:max_pooling1d",
     "max_pooling2d": "headrace._src.layers.pooling:max_pooling2d",
