@@ -91,7 +91,8 @@ def test_numpy_scipy_and_scikit_learn(tmp_path):
         assert scipy.integrate.simps([1, 1, 1]) == 2 and repr([np.float32(1.5)]) == "[1.5]"
         assert len(KFold(4, n_folds=2)) == 2 and len(StratifiedKFold([0, 0, 1, 1], 2)[0]) == 2
         assert OneHotEncoder(sparse=False).fit_transform([[0], [1]]).shape == (2, 2)
-        assert not hasattr(np, "no_such")
+        assert np.lib.pad([1], 1, "constant").tolist() == [0, 1, 0]
+        assert not hasattr(np, "no_such") and not hasattr(np.lib, "no_such")
         print("fine")
         """,
         tmp_path,

@@ -101,4 +101,10 @@ def _patch(numpy: ModuleType) -> None:
     np.set_printoptions(legacy="1.25")  # type: ignore  # 1.0, not np.float64(1.0), in lists
 
 
-PATCHES = {"numpy": _patch}
+def _patch_lib(lib: ModuleType) -> None:
+    """In NumPy 1, `np.lib` had much of what `np` has, such as `np.lib.pad`."""
+    names = {n: lambda n=n: getattr(np, n) for n in np.__all__ if n not in vars(lib)}
+    lend(lib, names, "np.lib.{} is found in np now; it and others are supplied")
+
+
+PATCHES = {"numpy": _patch, "numpy.lib": _patch_lib}
