@@ -74,3 +74,19 @@ def test_flags_are_parsed_when_they_are_read_first(run):
         "other",
         "Unknown command line flag 'other'",
     ], done.stderr
+
+
+def test_flags_are_parsed_as_before_tensorflow_1_5(run):
+    done = run(
+        """
+        tf.flags.DEFINE_float("rate", 0.1, "")
+        FLAGS = tf.flags.FLAGS
+        FLAGS._parse_flags()
+        print(FLAGS.is_parsed(), FLAGS.rate)
+        FLAGS._parse_flags(["--rate=2"])
+        print(FLAGS.rate)
+        """,
+        "--other=1",
+        "--rate=0.5",
+    )
+    assert done.stdout.splitlines() == ["True 0.5", "2.0"], done.stderr

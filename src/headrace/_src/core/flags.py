@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import absl.logging  # noqa: F401, defines flags
@@ -40,6 +40,8 @@ class _ParsedWhenRead:
     """absl's FLAGS; reading a flag parses the command line if that hasn't been done."""
 
     def __getattribute__(self, name: str) -> Any:
+        if name == "_parse_flags":
+            return _parse_flags
         if not hasattr(flags.FlagValues, name) and name[:2] != "__" and not flags.FLAGS.is_parsed():
             flags.FLAGS(sys.argv)
         return getattr(flags.FLAGS, name)
@@ -76,6 +78,13 @@ class _ParsedWhenRead:
 
     def __str__(self) -> str:
         return str(flags.FLAGS)
+
+
+def _parse_flags(args: Sequence[str] | None = None) -> list[str]:
+    """Parse the command line as FLAGS._parse_flags did until TensorFlow 1.4: flags that nobody has
+    defined are left alone.
+    """
+    return flags.FLAGS([sys.argv[0], *(sys.argv[1:] if args is None else args)], known_only=True)
 
 
 def _with_old_names(define: Callable[..., Any]) -> Callable[..., Any]:
