@@ -93,3 +93,23 @@ def test_one_warning_with_both_lines(caplog):
     assert "variable 'step' is read by 'Cast' and written by 'AssignAdd'" in message
     assert "the read comes first" in message
     assert message.count("test_races.py:") == 2
+
+
+def test_one_warning_for_all_variables_of_a_step(caplog):
+    """A layer's weights are read for the gradients of the layer before it."""
+    weights = [tf.Variable(1.0, name=f"w{i}") for i in range(6)]
+    loss = tf.constant(1.0)
+    for weight in weights:
+        loss *= weight
+    gradients = tf.gradients(loss, weights)
+    train = [tf.assign_sub(w, g) for w, g in zip(weights, gradients, strict=True)]
+    with tf.Session() as session, caplog.at_level(logging.WARNING, "headrace"):
+        session.run(tf.global_variables_initializer())
+        logging.getLogger("headrace").addHandler(caplog.handler)
+        try:
+            session.run(train)
+        finally:
+            logging.getLogger("headrace").removeHandler(caplog.handler)
+    (message,) = {r.getMessage() for r in caplog.records}
+    assert "variable 'w0' is read by 'mul' and written by 'AssignSub'" in message
+    assert "The same holds for 'w1', 'w2', 'w3' and 2 more." in message
