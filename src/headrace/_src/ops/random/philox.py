@@ -90,6 +90,11 @@ class Stream(NamedTuple):
         return Stream(key, high << 64 | low)
 
 
+def entropy() -> int:
+    """Return 64 random bits of the operating system."""
+    return int.from_bytes(os.urandom(8), "little")
+
+
 class PhiloxState(Resumable):
     """The generator of one stateful random op: where its next call starts to draw.
 
@@ -104,8 +109,7 @@ class PhiloxState(Resumable):
 
     def __init__(self, seed: int, seed2: int) -> None:
         if seed == 0 and seed2 == 0:
-            seed = int.from_bytes(os.urandom(8), "little")
-            seed2 = int.from_bytes(os.urandom(8), "little")
+            seed, seed2 = entropy(), entropy()
         self.lock = RLock()
         self.value = Stream(int(seed) & _MASK64, (int(seed2) & _MASK64) << 64).words()
 
