@@ -131,6 +131,31 @@ print("done")
         assert process.run(CHAIN + code) == "done"
 
     @pytest.mark.needs_onednn
+    def test_while_another_thread_is_in_llvm(self):
+        """The fork waits: nobody would let go of llvmlite's lock in the child."""
+        output = process.run(
+            CHAIN
+            + """
+import signal, time
+from llvmlite.binding import ffi
+check(NativeCluster(chain(5000, FACTORS)))
+inside = threading.Event()
+def work():
+    with ffi.lib._lock:
+        inside.set()
+        time.sleep(0.2)
+threading.Thread(target=work).start()
+inside.wait()
+if not (child := os.fork()):
+    signal.alarm(20)
+    check(NativeCluster(chain(300, FACTORS)), 300)
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+print("done")
+"""
+        )
+        assert output == "done"
+
     def test_a_child_refuses_calls_of_onednn(self):
         code = """
 from headrace._src.compile.kernels.onednn_calls import Bound

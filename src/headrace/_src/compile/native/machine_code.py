@@ -11,9 +11,11 @@ middle of an operation.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import logging
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache as once
@@ -55,9 +57,23 @@ _addresses: dict[str, int] = {}
 KERNEL_TYPES = (ctypes.c_void_p, *[ctypes.c_int64] * 3)
 _KERNEL = ctypes.CFUNCTYPE(None, *KERNEL_TYPES)
 
-os.register_at_fork(
-    before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release
-)
+_llvms_lock = contextlib.ExitStack()  # llvmlite's, while this process forks
+
+
+def _before_fork() -> None:
+    """Wait until no other thread is in LLVM: in the child, nobody would let go of its lock."""
+    _lock.acquire()
+    library = getattr(sys.modules.get("llvmlite.binding.ffi"), "lib", None)
+    if library is not None:
+        _llvms_lock.enter_context(library._lock)
+
+
+def _after_fork() -> None:
+    _llvms_lock.close()
+    _lock.release()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
 
 
 @once
