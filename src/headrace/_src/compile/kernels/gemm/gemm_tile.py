@@ -108,12 +108,20 @@ class TileWriter:
                 keep()
                 f.call_function(finish, partial, tile.rows, index, column, *pointers)
                 return
+            found = []
             for v in range(vectors):
                 known: dict[int, Reg] = {}
                 for r in range(tile.rows):
                     at = f.add(index, r * sink.stride + v * lanes)
                     where = f.add(column, v * lanes)
-                    sink.store(f, pointers, sums[r * vectors + v], at, where, masks[v], known)
+                    value = sums[r * vectors + v]
+                    outputs = sink.results(f, pointers, value, at, where, masks[v], known)
+                    if sink.reads_first:
+                        found.append((outputs, at, masks[v]))
+                    else:
+                        sink.write(f, pointers, outputs, at, masks[v])
+            for outputs, at, mask in found:
+                sink.write(f, pointers, outputs, at, mask)
 
         if tile.split:
             f.when(last, complete, keep)
@@ -173,7 +181,7 @@ def _multiply(
 ) -> list[Reg]:
     """sums += A's tile x B's panel, over `depth`."""
     a, b, depth, ahead = inputs
-    dtype = NAMES[tile.type.element]
+    dtype, line = NAMES[tile.type.element], LINE * 8 // tile.type.bits
 
     def steps(count: int) -> Callable[..., list[Reg]]:
         def step(_: Reg, ap: Reg, bp: Reg, next: Reg, *sums: Reg) -> list[Reg]:
@@ -191,8 +199,8 @@ def _multiply(
                 if tile.ahead:
                     prefetch(f, f.offset(next, k * tile.ahead, tile.type))
                 if tile.look:
-                    for v in range(vectors):
-                        at = k * tile.b + tile.look + v * lanes
+                    for column in range(0, tile.columns, line):
+                        at = k * tile.b + tile.look + column
                         prefetch(f, f.offset(bp, at, tile.type))
                 for r in range(tile.rows):
                     x = f.splat(f.load(tile.type, ap, k * tile.a + r * tile.a_row), lanes)
