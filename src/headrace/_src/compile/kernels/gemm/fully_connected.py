@@ -40,7 +40,7 @@ def small_batch(
     dtype: str = "float32",
     epilogue: Epilogue | None = None,
     *,
-    depth: int = 64,
+    depth: int = 32,
     parts: int = 2,
     rounds: str = "",
     target: Target | None = None,

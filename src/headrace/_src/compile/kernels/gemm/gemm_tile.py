@@ -223,8 +223,11 @@ def _multiply(
 def _at_once(tile: Tile, vectors: int) -> int:
     """How many k a round of a tile's loop multiplies. A processor that begins four instructions a
     cycle has no more than two for everything around two multiply-adds: with 12 sums, the loop's own
-    would slow it down. Small tiles are few, and not worth the longer code.
+    would slow it down. Small tiles are few, and not worth the longer code. Rows of B that are read
+    in place are fetched by the processor, which expects each load to go on by a short step.
     """
+    if tile.b > tile.columns and not tile.look:
+        return 1
     return 2 if tile.rows * vectors >= 24 else 4 if tile.rows * vectors >= 8 else 1
 
 
