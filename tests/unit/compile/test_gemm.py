@@ -143,10 +143,23 @@ def test_threads_end_together(m, threads):
     assert max(loads) <= 1.05 * tiles / threads + 1
 
 
-def test_only_a_long_sum_is_divided():
-    assert not gemm(200, 200, 700)._size.split
-    spec = gemm(200, 200, 2048)
-    assert spec._size.split and spec.depth * spec.columns * 4 <= host().l1
+@pytest.mark.parametrize(("level", "whole"), [("x86-64-v3", 256), ("x86-64-v4", 700)])
+def test_only_a_long_sum_is_divided(level, whole):
+    """Its panels stay in the first-level cache; wide ones would be too short for much of it."""
+    target = for_level(level)
+    assert not gemm(200, 200, whole, target=target)._size.split
+    spec = gemm(200, 200, 2048, target=target)
+    assert spec._size.split and spec.depth * spec.columns * 4 <= target.l1
+
+
+@pytest.mark.parametrize("k", [1, 3, 4, 6, 17])
+@pytest.mark.parametrize("m", [3, 6])
+def test_a_rest_of_the_rows_that_are_multiplied_together(m, k):
+    rng = np.random.default_rng(7)
+    a, b = operand(rng, m, k, False, "float32"), operand(rng, k, 40, False, "float32")
+    c = np.full((m, 40), np.nan, "float32")
+    run_kernel(gemm(m, 40, k), [a, b, c])
+    assert_close(c, product(a, b, False, False))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

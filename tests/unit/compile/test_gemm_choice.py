@@ -12,7 +12,7 @@ from headrace._src.compile.kernels.gemm.gemm import Gemm, nothing
 from headrace._src.compile.kernels.gemm.gemm_choice import candidates, packed_gemm
 from headrace._src.compile.kernels.onednn_calls import is_foreign
 from headrace._src.compile.native.machine_code import aligned, run_kernel
-from headrace._src.devices.target import host
+from headrace._src.devices.target import for_level, host
 from headrace._src.lowering.pointwise import record
 
 TRANSPOSES = [(False, False), (True, False), (False, True), (True, True)]
@@ -125,12 +125,20 @@ def test_small_products_divide_columns_alike(transposes):
     rng = np.random.default_rng(0)
     a = filled(rng, (k, m) if transposes[0] else (m, k))
     b = filled(rng, (n, k) if transposes[1] else (k, n))
-    c = filled(rng, (m, n))
-    (spec,) = candidates(m, n, k, *transposes, threads=2)
-    assert spec.share == "columns" and spec._size.across == 2
-    run_kernel(spec, [a, b, c], 2)
     expected = (a.T if transposes[0] else a) @ (b.T if transposes[1] else b).astype("d")
-    np.testing.assert_allclose(c, expected, rtol=0, atol=2e-4)
+    for spec in candidates(m, n, k, *transposes, threads=2):
+        c = filled(rng, (m, n))
+        assert spec.share == "columns" and spec._size.across == 2
+        run_kernel(spec, [a, b, c], 2)
+        np.testing.assert_allclose(c, expected, rtol=0, atol=2e-4)
+
+
+@pytest.mark.parametrize(("level", "ways"), [("x86-64-v3", 2), ("x86-64-v4", 1)])
+def test_a_small_product_with_narrow_panels_may_read_rows_in_place(level, ways):
+    target = replace(for_level(level), caches=(1 << 15, 1 << 20, 1 << 25))
+    found = candidates(128, 256, 784, threads=2, target=target)
+    assert [spec.b for spec in found] == ["direct", "pack"][:ways]
+    assert len({(spec.depth, spec.rows, spec.columns) for spec in found}) == 1  # the same bits
 
 
 @pytest.mark.parametrize("size", [(64, 256, 90), (130, 200, 90), (1000, 1024, 1000)], ids=str)

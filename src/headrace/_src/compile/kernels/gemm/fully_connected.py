@@ -29,7 +29,7 @@ from headrace._src.devices.target import Target, host
 
 __all__ = ["SmallBatchBackward", "small_batch", "small_batch_backward"]
 
-DOT_ROWS, DOT_BATCH = 3, 8  # sums of a dot product tile that stay in registers
+DOT_ROWS = 3  # of W that a tile of dot products multiplies
 LINE = 64
 
 
@@ -46,7 +46,8 @@ def small_batch(
     target: Target | None = None,
 ) -> Gemm:
     """epilogue(X[m,k] W[k,n]) for few rows: `parts` tasks share the columns of W, each reads W
-    `depth` rows at a time. `rounds`: the type to whose precision W is rounded.
+    `depth` rows at a time, and copies its part of X, whose rows would compete for the same sets of
+    a cache. `rounds`: the type to whose precision W is rounded.
     """
     target = target or host()
     vectors = 3 if target.registers >= 32 else 2
@@ -55,7 +56,7 @@ def small_batch(
     # With few registers a batch has several tiles, each of which would round the weights again.
     b = "stripes" if rounds and target.registers < 32 else "direct"
     spec = gemm(
-        m, n, k, False, False, dtype, epilogue, a="direct", b=b, tile=tile,
+        m, n, k, False, False, dtype, epilogue, a="stripes", b=b, tile=tile,
         prologue_b=rounding(rounds),
     )  # fmt: skip
     panels = -(-panel_count(n, spec.columns) // parts)
@@ -178,7 +179,9 @@ class _Backward:
         count = len(spec.update.arguments) if spec.update is not None else 0
         rest = list(arguments)
         self.updated, self.gradient = rest[:count], rest[count:]
-        self._dots: dict[tuple[int, int, bool], Function] = {}
+        self._dots: dict[tuple[int, int, tuple[int, ...]], Function] = {}
+        # Registers hold a vector of each row of W, one of dY, and all sums.
+        self._batch = min(8, (team.target.registers - DOT_ROWS - 1) // DOT_ROWS)
 
     def write(self) -> None:
         """Lay out dY, meet, then pass over blocks of rows of W."""
@@ -271,27 +274,31 @@ class _Backward:
         for r in range(0, rows, DOT_ROWS):
             at = f.add(f.mul(f.add(first, r), spec.n), column)
             w = f.offset(self.w, at, self.type)
-            for b in range(0, spec.m, DOT_BATCH):
-                dot = self._dot(min(DOT_ROWS, rows - r), min(DOT_BATCH, spec.m - b), b == 0)
+            for b in range(0, spec.m, self._batch):
+                size = min(DOT_ROWS, rows - r), min(self._batch, spec.m - b)
+                dot = self._dot(*size, b // self._batch)
                 held = (b * spec.rows + r) * (LINE // spec._width)
                 f.call_function(
                     dot, w, f.offset(dy, b * spec.span, self.type), width,
                     f.offset(self.sums, held, self.type), begins,
                 )  # fmt: skip
 
-    def _dot(self, rows: int, batch: int, fetches: bool) -> Function:
+    def _dot(self, rows: int, batch: int, turn: int) -> Function:
         """dot(w, dy, width, sums, begins): sums[b][r] (vectors) += w[r] * dy[b], lane by lane.
 
-        `fetches`: it's the first to read these rows, and prefetches their next piece.
+        `turn`: how many tiles have read these rows before. Together they prefetch the rows' next
+        piece, each its share: memory takes as long as all of them.
         """
-        key = (rows, batch, fetches)
+        turns = panel_count(self.spec.m, self._batch)
+        fetched = tuple(range(turn, rows, turns))
+        key = (rows, batch, fetched)
         if key not in self._dots:
-            name = f"{self.f.name}_dot{rows}x{batch}{'_first' if fetches else ''}"
+            name = f"{self.f.name}_dot{rows}x{batch}_{'_'.join(map(str, fetched))}"
             f = self.f.module.function(name, [PTR, PTR, I64, PTR, I1])
-            self._dots[key] = self._write_dot(f, rows, batch, fetches)
+            self._dots[key] = self._write_dot(f, rows, batch, fetched)
         return self._dots[key]
 
-    def _write_dot(self, f: Function, rows: int, batch: int, fetches: bool) -> Function:
+    def _write_dot(self, f: Function, rows: int, batch: int, fetched: tuple[int, ...]) -> Function:
         spec, lanes = self.spec, self.lanes
         w, dy, width, held, begins = f.parameters
         vector = self.type.of(lanes)
@@ -306,9 +313,8 @@ class _Backward:
             weights = [
                 source.load(f, [w], f.add(n, r * spec.n), 0, lanes, mask) for r in range(rows)
             ]
-            if fetches:
-                for r in range(rows):
-                    prefetch(f, f.offset(w, f.add(n, r * spec.n + spec.span), self.type))
+            for r in fetched:
+                prefetch(f, f.offset(w, f.add(n, r * spec.n + spec.span), self.type))
             found = []
             for b in range(batch):
                 x = f.load(vector, dy, f.add(n, b * spec.span))

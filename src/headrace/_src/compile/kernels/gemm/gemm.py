@@ -53,6 +53,7 @@ from headrace._src.devices.target import SIZES, Target, host
 from headrace._src.lowering.pointwise import Pointwise, PointwiseStep
 
 __all__ = [
+    "LINE",
     "Gemm",
     "PackB",
     "gemm",

@@ -15,6 +15,7 @@ __all__ = [
     "block_size",
     "even_block",
     "group_size",
+    "panel_depth",
     "stretch",
 ]
 
@@ -22,7 +23,8 @@ __all__ = [
 # may be more: others can compete for few of its sets.
 BLOCK_ROWS, COPIED_ROWS, BLOCK_COLUMNS = 96, 144, 512
 BLOCKS = 4  # at least this many for each thread
-WHOLE = 768  # a k that isn't split
+WHOLE = 768  # a k that isn't split if panels are wide
+WIDE = 256  # bytes of a panel's row
 FEW_ROWS, FEW_ROWS_DEPTH = 64, 128
 
 
@@ -33,11 +35,18 @@ def stretch(m: int, k: int, columns: int, size: int, a: str, target: Target) -> 
     """
     if m <= FEW_ROWS:
         return FEW_ROWS_DEPTH
-    if k <= WHOLE:
+    if a == "stripes" and k > WHOLE:
+        return target.l2 // 8 // (COPIED_ROWS * size)
+    if k <= WHOLE and columns * size >= WIDE:
         return k
-    return (
-        target.l2 // 8 // (COPIED_ROWS * size) if a == "stripes" else target.l1 // (columns * size)
-    )
+    return panel_depth(columns * size, target)
+
+
+def panel_depth(row: int, target: Target) -> int:
+    """How many rows of `row` bytes a panel has that stays in the first-level cache beside the rows
+    of A. With wide rows that would be a short stretch of k, so these may fill the cache.
+    """
+    return target.l1 // row if row >= WIDE else target.l1 // 2 // row
 
 
 def block_height(rows: int, copied: bool) -> int:

@@ -11,8 +11,19 @@ from dataclasses import replace
 from headrace._src.compile.codegen.epilogue import Epilogue
 from headrace._src.compile.codegen.kernel_spec import Kernel
 from headrace._src.compile.kernels.gemm.fully_connected import small_batch, small_batch_backward
-from headrace._src.compile.kernels.gemm.gemm import Gemm, PackB, gemm, nothing, rounding
-from headrace._src.compile.kernels.gemm.gemm_blocking import BLOCK_COLUMNS, WHOLE
+from headrace._src.compile.kernels.gemm.gemm import (
+    LINE,
+    Gemm,
+    PackB,
+    gemm,
+    nothing,
+    rounding,
+)
+from headrace._src.compile.kernels.gemm.gemm_blocking import (
+    BLOCK_COLUMNS,
+    WHOLE,
+    panel_depth,
+)
 from headrace._src.compile.kernels.gemm.gemm_narrow import narrow_product
 from headrace._src.compile.kernels.gemm.gemm_onednn import OneDnnGemm
 from headrace._src.compile.kernels.gemm.gemm_pack import panel_count
@@ -52,8 +63,8 @@ def candidates(
     divided = _divided(
         m, n, k, (transpose_a, transpose_b), dtype, epilogue, rounds, threads, target
     )
-    if divided is not None:
-        return [divided]
+    if divided:
+        return [*divided]
     found: list[Kernel | Foreign] = []
     if SIZES[dtype] >= 4 and not rounds_a:
         found += _small_batches(
@@ -84,25 +95,26 @@ def _divided(
     rounds: tuple[str, str],
     threads: int,
     target: Target | None,
-) -> Kernel | None:
-    """Return the kernel for a product that fits into the cores' own caches, if matrices can be
-    divided into equal parts of their columns. Nothing else is tried: all products of a network
+) -> list[Gemm] | list[Kernel]:
+    """Return the kernels for a product that fits into the cores' own caches, if matrices can be
+    divided into equal parts of their columns. No other division is tried: all products of a network
     should divide their work alike, and timing them one by one would not show that.
     """
     target = target or host()
     size = SIZES[dtype]
     columns = _vectors(target) * target.lanes(dtype)
     if threads < 2 or m <= FEW_ROWS or size < 4:
-        return None
+        return []
     if (m * k + k * n + m * n) * size > threads * target.l2:
-        return None
+        return []
     if n % (threads * columns) == 0:
         return _by_columns(m, n, k, transposed, dtype, epilogue, rounds, threads, target)
     # The dimension that was divided by columns is A's k, or m if it's transposed.
     divided = (m if transposed[0] else k) % (threads * columns) == 0
     if divided and not transposed[1] and not any(rounds):
-        return narrow_product(m, n, k, transposed[0], dtype, epilogue, target=target)
-    return None
+        narrow = narrow_product(m, n, k, transposed[0], dtype, epilogue, target=target)
+        return [] if narrow is None else [narrow]
+    return []
 
 
 def _vectors(target: Target) -> int:
@@ -120,7 +132,7 @@ def _by_columns(
     rounds: tuple[str, str],
     threads: int,
     target: Target,
-) -> Gemm:
+) -> list[Gemm]:
     """Each thread has a part of the columns. It copies the rows of an A that is rounded, too: what
     another core has written would take longer to read.
     """
@@ -129,16 +141,24 @@ def _by_columns(
     # A small B is better packed, except where A is copied already. A large one that is rounded is
     # so once, not for each tile, panel by panel: a packed copy would fill the core's cache.
     packs = transposed[1] or (not transposed[0] and n // threads * k * size <= PACKED)
-    spec = gemm(
-        m, n, k, *transposed, dtype, epilogue,
-        a="stripes" if transposed[0] or rounds[0] else "direct",
-        b="pack" if packs else "stripes" if rounds[1] else "direct",
-        tile=((target.registers - 2 - vectors) // vectors, columns),
-        depth=target.l1 // (columns * size), prologue_a=rounding(rounds[0]),
-        prologue_b=rounding(rounds[1]), target=target,
-    )  # fmt: skip
-    tiles = STRIPE if transposed[0] else panel_count(m, spec.rows)
-    return replace(spec, tiles=tiles, panels=n // (threads * columns), share="columns")
+    ways = ["pack" if packs else "stripes" if rounds[1] else "direct"]
+    # A row of a narrow panel is one line, and the next one is often in the same few sets of the
+    # cache, or in another page: processors differ in what that costs.
+    if columns * size <= LINE and not transposed[1] and not rounds[1]:
+        ways.append("direct" if packs else "pack")
+    found = []
+    for b in ways:
+        spec = gemm(
+            m, n, k, *transposed, dtype, epilogue,
+            a="stripes" if transposed[0] or rounds[0] else "direct", b=b,
+            tile=((target.registers - 2 - vectors) // vectors, columns),
+            depth=panel_depth(columns * size, target), prologue_a=rounding(rounds[0]),
+            prologue_b=rounding(rounds[1]), target=target,
+        )  # fmt: skip
+        tiles = STRIPE if transposed[0] else panel_count(m, spec.rows)
+        panels = n // (threads * columns)
+        found.append(replace(spec, tiles=tiles, panels=panels, share="columns"))
+    return found
 
 
 def _small_batches(

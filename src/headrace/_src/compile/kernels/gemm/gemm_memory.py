@@ -141,6 +141,14 @@ class Sink:
         heavy = sum(step.opcode in HEAVY for step in steps)
         return 1 + len(steps) + 20 * heavy + len(self.epilogue.operands)
 
+    @property
+    def reads_first(self) -> bool:
+        """Whether all operands of a tile are to be read before a result is written. Where rows are
+        a multiple of 4 KB apart, a processor takes a read for one of what was just written in
+        another row, and waits. Several results would not fit into the registers.
+        """
+        return "full" in self.epilogue.operands and len(self.epilogue.program.output_dtypes) == 1
+
     def fetch(self, f: Function, pointers: Sequence[Reg], index: Operand) -> None:
         """Prefetch the operands and outputs of element `index` into the core's cache."""
         operands = self.epilogue.operands
@@ -164,6 +172,21 @@ class Sink:
         """Take one vector of the product to element `index`; `known` keeps operands that are the
         same for the next rows of these columns.
         """
+        self.write(
+            f, pointers, self.results(f, pointers, value, index, column, mask, known), index, mask
+        )
+
+    def results(
+        self,
+        f: Function,
+        pointers: Sequence[Reg],
+        value: Reg,
+        index: Operand,
+        column: Operand,
+        mask: Reg | None,
+        known: dict[int, Reg] | None = None,
+    ) -> Sequence[Reg]:
+        """Return the outputs for a vector of the product: the first part of `store`."""
         inputs = self.epilogue.program.inputs
         known = {} if known is None else known
 
@@ -177,8 +200,18 @@ class Sink:
                 known[i] = found
             return found
 
-        outputs = self.epilogue.apply(f, value, operand)
-        stream = self.stream and self.stride % value.type.lanes == 0
+        return self.epilogue.apply(f, value, operand)
+
+    def write(
+        self,
+        f: Function,
+        pointers: Sequence[Reg],
+        outputs: Sequence[Reg],
+        index: Operand,
+        mask: Reg | None,
+    ) -> None:
+        """Store outputs at element `index`: the second part of `store`."""
+        stream = self.stream and self.stride % outputs[0].type.lanes == 0
         dtypes = self.epilogue.program.output_dtypes
         results = pointers[len(self.epilogue.operands) :]
         for dtype, pointer, output in zip(dtypes, results, outputs, strict=True):

@@ -14,7 +14,7 @@ what the sink will read and write after the last block.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -108,12 +108,20 @@ class TileWriter:
                 keep()
                 f.call_function(finish, partial, tile.rows, index, column, *pointers)
                 return
+            found = []
             for v in range(vectors):
                 known: dict[int, Reg] = {}
                 for r in range(tile.rows):
                     at = f.add(index, r * sink.stride + v * lanes)
                     where = f.add(column, v * lanes)
-                    sink.store(f, pointers, sums[r * vectors + v], at, where, masks[v], known)
+                    value = sums[r * vectors + v]
+                    outputs = sink.results(f, pointers, value, at, where, masks[v], known)
+                    if sink.reads_first:
+                        found.append((outputs, at, masks[v]))
+                    else:
+                        sink.write(f, pointers, outputs, at, masks[v])
+            for outputs, at, mask in found:
+                sink.write(f, pointers, outputs, at, mask)
 
         if tile.split:
             f.when(last, complete, keep)
@@ -173,32 +181,54 @@ def _multiply(
 ) -> list[Reg]:
     """sums += A's tile x B's panel, over `depth`."""
     a, b, depth, ahead = inputs
-    dtype = NAMES[tile.type.element]
+    dtype, line = NAMES[tile.type.element], LINE * 8 // tile.type.bits
 
-    # One k at a time: when several are written out, LLVM loads their rows of B together, and
-    # spills.
-    def step(_: Reg, ap: Reg, bp: Reg, next: Reg, *sums: Reg) -> list[Reg]:
-        found = list(sums)
-        row = [
-            load_value(f, dtype, lanes, bp, v * lanes, mask=None if tile.b_padded else masks[v])
-            for v in range(vectors)
-        ]
-        if tile.prologue is not None:
-            row = [tile.prologue.apply(f, value, no_operands)[0] for value in row]
-        if tile.ahead:
-            prefetch(f, next)
-        if tile.look:
-            for v in range(vectors):
-                prefetch(f, f.offset(bp, tile.look + v * lanes, tile.type))
-        for r in range(tile.rows):
-            x = f.splat(f.load(tile.type, ap, r * tile.a_row), lanes)
-            for v in range(vectors):
-                i = r * vectors + v
-                found[i] = f.fma(x, row[v], found[i])
-        steps = ((ap, tile.a), (bp, tile.b), (next, tile.ahead))
-        return [*(f.offset(p, count, tile.type) for p, count in steps), *found]
+    def steps(count: int) -> Callable[..., list[Reg]]:
+        def step(_: Reg, ap: Reg, bp: Reg, next: Reg, *sums: Reg) -> list[Reg]:
+            found = list(sums)
+            for k in range(count):
+                row = [
+                    load_value(
+                        f, dtype, lanes, bp, k * tile.b + v * lanes,
+                        mask=None if tile.b_padded else masks[v],
+                    )
+                    for v in range(vectors)
+                ]  # fmt: skip
+                if tile.prologue is not None:
+                    row = [tile.prologue.apply(f, value, no_operands)[0] for value in row]
+                if tile.ahead:
+                    prefetch(f, f.offset(next, k * tile.ahead, tile.type))
+                if tile.look:
+                    for column in range(0, tile.columns, line):
+                        at = k * tile.b + tile.look + column
+                        prefetch(f, f.offset(bp, at, tile.type))
+                for r in range(tile.rows):
+                    x = f.splat(f.load(tile.type, ap, k * tile.a + r * tile.a_row), lanes)
+                    for v in range(vectors):
+                        i = r * vectors + v
+                        found[i] = f.fma(x, row[v], found[i])
+            following = ((ap, tile.a), (bp, tile.b), (next, tile.ahead))
+            return [*(f.offset(p, count * size, tile.type) for p, size in following), *found]
 
-    return f.loop(0, depth, step, [a, b, ahead, *sums])[3:]
+        return step
+
+    at_once = _at_once(tile, vectors)
+    whole = f.and_(depth, -at_once)
+    carried = f.loop(0, whole, steps(at_once), [a, b, ahead, *sums], step=at_once)
+    if at_once > 1:
+        carried = f.loop(whole, depth, steps(1), carried)
+    return carried[3:]
+
+
+def _at_once(tile: Tile, vectors: int) -> int:
+    """How many k a round of a tile's loop multiplies. A processor that begins four instructions a
+    cycle has no more than two for everything around two multiply-adds: with 12 sums, the loop's own
+    would slow it down. Small tiles are few, and not worth the longer code. Rows of B that are read
+    in place are fetched by the processor, which expects each load to go on by a short step.
+    """
+    if tile.b > tile.columns and not tile.look:
+        return 1
+    return 2 if tile.rows * vectors >= 24 else 4 if tile.rows * vectors >= 8 else 1
 
 
 def no_operands(number: int, kind: str) -> Reg:
