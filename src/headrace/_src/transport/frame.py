@@ -188,7 +188,7 @@ def encode_small(frame: Frame) -> bytes | None:
         return None
     if not tensors:
         return _pack_header(MAGIC, kind, 0, 0, number, size, 0, 0) + head
-    if len(tensors) > 1:
+    if len(tensors) != 1:
         return None
     tensor = tensors[0]
     try:
