@@ -186,13 +186,17 @@ class VariableState(Resumable):
     def update(self, function: Callable[..., Any], operand: Any) -> None:
         """Replace the value by the ufunc `function(value, operand)`."""
         with self.lock:
-            own = self.look()
-            if self._is_lent():
-                new = new_memory(own.shape, own.dtype, self._shared)
-                function(own, operand, out=new)
-                self.adopt(new)
-            else:
-                function(own, operand, out=own)
+            self.change(function, operand)
+
+    def change(self, function: Callable[..., Any], operand: Any) -> None:
+        """Do as `update`; call with `lock` held."""
+        own = self.look()
+        if self._is_lent():
+            new = new_memory(own.shape, own.dtype, self._shared)
+            function(own, operand, out=new)
+            self.adopt(new)
+        else:
+            function(own, operand, out=own)
 
     def assign(self, value: Any) -> None:
         """Replace the value by a copy of `value`."""

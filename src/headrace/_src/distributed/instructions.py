@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from headrace._src.transport.frame import Frame
+
 __all__ = [
     "Build",
     "CancelStep",
@@ -21,6 +23,7 @@ __all__ = [
     "Forget",
     "OpenState",
     "Peer",
+    "Post",
     "ResetState",
     "Send",
     "Settle",
@@ -34,6 +37,9 @@ class Peer(NamedTuple):
 
     name: str
     incarnation: int
+
+
+Post = tuple[Peer, Frame]  # a Send whose message is a frame already
 
 
 class Send(NamedTuple):

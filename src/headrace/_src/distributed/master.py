@@ -32,7 +32,8 @@ from headrace._src.core.proto import ConfigProto
 from headrace._src.distributed import instructions as do
 from headrace._src.distributed import messages as say
 from headrace._src.distributed.cluster_spec import ClusterSpec
-from headrace._src.distributed.instructions import Peer
+from headrace._src.distributed.instructions import Peer, Post
+from headrace._src.transport.frame import Frame
 
 __all__ = ["Divided", "Master"]
 
@@ -42,6 +43,7 @@ _GRACE = 1.0  # seconds that a failed step waits for its workers to end
 _FIRST_NOTICE, _NEXT_NOTICE = 2.0, 10.0  # seconds until a client hears for whom its session waits
 
 Instructions = list[Any]
+_new: Any = tuple.__new__  # makes a message or frame of its fields with one call less
 
 
 class Divided(NamedTuple):
@@ -101,13 +103,18 @@ class _Step:
 @dataclass
 class _Graph:
     """A registered step. workers: who takes part, by how much their clocks are ahead, and the
-    positions of their feeds. waiting: the runs until all workers have registered it.
+    positions of their feeds. heads: of their RunGraphs if these are not traced, with the feeds.
+    tasks: their names; ends: of these, those that have ended well when a worker has. waiting: the
+    runs until all workers have registered it.
     """
 
     number: int
     session: _Session
     divided: Divided | None = None
     workers: Sequence[tuple[Peer, int, tuple[int, ...]]] = ()
+    heads: Sequence[tuple[Peer, bytes, tuple[int, ...]]] = ()
+    tasks: frozenset[str] = frozenset()
+    ends: Mapping[Peer, frozenset[str]] = field(default_factory=dict)
     missing: set[str] = field(default_factory=set)
     waiting: list[tuple[Peer, say.RunStep, _Partial | None]] = field(default_factory=list)
     running: int = 0
@@ -134,7 +141,7 @@ class _Partial:
     error: say.Failed | None = None
 
 
-@dataclass
+@dataclass(slots=True)
 class _Run:
     """A step that runs. results: of the tasks that have ended. stopped: why it was cancelled, as
     long as no part has failed; error: the first failure. held: the tasks that keep elements which
@@ -146,15 +153,15 @@ class _Run:
     request: say.RunStep
     graph: _Graph
     left: set[str]
-    deadline: float | None
+    deadline: float | None = None
     results: dict[str, Any] = field(default_factory=dict)
-    stats: list[Any] = field(default_factory=list)
+    stats: tuple[Any, ...] = ()
     stopped: errors.OpError | None = None
     error: errors.OpError | None = None
     operation: str = ""
     details: str = ""
     partial: _Partial | None = None
-    held: list[str] = field(default_factory=list)
+    held: tuple[str, ...] = ()
     used: bool = False
 
 
@@ -286,6 +293,14 @@ class Master:
         # The part in this process comes last: it would keep the others waiting for their messages.
         order = sorted(found.parts, key=lambda task: task == self.me.name)
         graph.workers = [(tasks[t], session.ahead[t], found.feeds[t]) for t in order]
+        graph.tasks = frozenset(found.parts)
+        graph.heads = [
+            (peer, say.RUN_GRAPH_HEAD.pack(session.number, graph.number, 0, ahead), feeds)
+            for peer, ahead, feeds in graph.workers
+        ]
+        graph.ends = {
+            p: frozenset((task, *found.covers.get(task, ()))) for task, p in tasks.items()
+        }
         incarnations = {task: peer.incarnation for task, peer in tasks.items()}
         instructions: Instructions = []
         if found.notice or found.races:
@@ -567,7 +582,7 @@ class Master:
                 )
         number = next(self._steps)
         deadline = self._due_in(request.timeout / 1e3) if request.timeout else None
-        run = _Run(number, peer, request, graph, set(divided.parts), deadline, partial=partial)
+        run = _Run(number, peer, request, graph, set(graph.tasks), deadline, partial=partial)
         if not divided.parts:
             return self._finish(run)
         self._runs[number] = run
@@ -575,7 +590,7 @@ class Master:
         tensors = request.tensors
         started: Instructions = []
         for worker, ahead, feeds in graph.workers:
-            fed = tuple([tensors[i] for i in feeds]) if feeds else ()
+            fed = _chosen(tensors, feeds)
             message = say.RunGraph(number, session.number, graph.number, request.traced, ahead, fed)
             started.append(do.Send(worker, message))
         if partial is None:
@@ -583,6 +598,61 @@ class Master:
         partial.run = run
         feeds, partial.feeds = partial.feeds, []
         return [*started, *self._feed(run, feeds)]
+
+    # -- Steps that run again ----------------------------------------------------------------------
+
+    def run_again(self, peer: Peer, frame: Frame) -> list[Post] | None:
+        """A client has sent a RunStep. If it only repeats a step that is registered, start it, and
+        return the frames for its workers; otherwise do nothing, and return None.
+        """
+        _, request, head, tensors = frame
+        if len(head) != say.RUN_STEP_HEAD.size:
+            return None
+        session_number, step_number, timeout, traced = say.RUN_STEP_HEAD.unpack(head)
+        session = self._sessions.get(session_number)
+        step = session and session.steps.get(step_number)
+        if session is None or step is None or session.client != peer or timeout or traced:
+            return None
+        shapes = None if step.as_is else self._shapes_of(tensors)
+        graph = step.variants.get(shapes)
+        if graph is None or graph.missing or not graph.heads or session.lost:
+            return None
+        if len(step.variants) > 1:
+            step.variants.move_to_end(shapes)
+        number = next(self._steps)
+        message = _new(say.RunStep, (request, session_number, step_number, 0, 0, tensors))
+        self._runs[number] = _Run(number, peer, message, graph, set(graph.tasks))
+        graph.running += 1
+        return [
+            (worker, _new(Frame, (say.RUN_GRAPH, number, head, _chosen(tensors, feeds))))
+            for worker, head, feeds in graph.heads
+        ]
+
+    def done_again(self, peer: Peer, frame: Frame) -> list[Post] | None:
+        """A worker has sent a StepDone. If it only says that its part has ended, note that, and
+        return the answer for the client if it was the last one; otherwise do nothing, and return
+        None.
+        """
+        _, number, head, tensors = frame
+        run = self._runs.get(number)
+        if run is None or head != say.DONE_AND_NO_MORE:
+            return None
+        graph = run.graph
+        ends = graph.ends.get(peer)
+        if ends is None or peer.name not in run.left:
+            return None
+        if run.error is not None or run.partial is not None or run.held or run.request.traced:
+            return None
+        run.left -= ends
+        run.results[peer.name] = tensors
+        if run.left:
+            return []
+        del self._runs[number]
+        graph.running -= 1
+        assert graph.divided is not None
+        fetches = tuple([run.results[task][i] for task, i in graph.divided.sources])
+        answer = say.STEP_RAN, run.request.number, say.UNTRACED_RAN, fetches
+        return [(run.client, _new(Frame, answer))]
 
     # -- Partial runs ------------------------------------------------------------------------------
 
@@ -678,9 +748,9 @@ class Master:
         tensors = message.tensors
         if message.traced:
             tensors, stats = tensors[:-1], tensors[-1]
-            run.stats.append(stats)
-        elif run.graph.divided is not None:
-            run.left.difference_update(run.graph.divided.covers.get(peer.name, ()))
+            run.stats += (stats,)
+        else:
+            run.left -= run.graph.ends[peer]
         run.results[peer.name] = tensors
         return [] if run.left else self._finish(run)
 
@@ -697,7 +767,7 @@ class Master:
         run.left.discard(peer.name)
         run.used = run.used or bool(elements & say.USED)
         if elements & say.HELD:
-            run.held.append(peer.name)
+            run.held += (peer.name,)
 
     def _settle(self, run: _Run) -> Instructions:
         """Let tasks put back the elements that a cancelled step has taken, unless something was
@@ -866,6 +936,11 @@ def _filtered(addresses: Mapping[str, str], filters: list[str], own: str) -> lis
         if task != own and (wanted or not specs):
             found.append(task)
     return found
+
+
+def _chosen(tensors: Sequence[Any], feeds: tuple[int, ...]) -> tuple[Any, ...]:
+    """Return a worker's feeds."""
+    return tuple([tensors[i] for i in feeds]) if feeds else ()
 
 
 def _no_session(peer: Peer, message: Any) -> do.Send:

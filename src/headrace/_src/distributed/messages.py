@@ -22,10 +22,20 @@ from headrace._src.runtime import ShapesChanged
 from headrace._src.transport.frame import Frame
 
 __all__ = [
+    "DONE_AND_NO_MORE",
+    "FAILED",
     "GRAPHS",
     "HELD",
+    "RUN_GRAPH",
+    "RUN_GRAPH_HEAD",
+    "RUN_STEP",
+    "RUN_STEP_HEAD",
+    "SENT_TENSOR",
     "SHAPES_CHANGED",
+    "STEP_DONE",
+    "STEP_RAN",
     "TIMES",
+    "UNTRACED_RAN",
     "USED",
     "AbortStep",
     "CancelRun",
@@ -378,6 +388,12 @@ _FIXED = {
     RunGraph: Struct("<QQBq"),
     StepDone: Struct("<BB"),
 }
+# Kinds, heads and forms of heads of what is said in every step (see Master.run_again).
+RUN_STEP, RUN_GRAPH, STEP_DONE = _KIND[RunStep], _KIND[RunGraph], _KIND[StepDone]
+STEP_RAN, SENT_TENSOR, FAILED = _KIND[StepRan], _KIND[SentTensor], _KIND[Failed]
+UNTRACED_RAN = _FIXED[StepRan].pack(0)
+DONE_AND_NO_MORE = _FIXED[StepDone].pack(0, 0)
+RUN_STEP_HEAD, RUN_GRAPH_HEAD = _FIXED[RunStep], _FIXED[RunGraph]
 _HINTS = {message: get_type_hints(message) for message in _KINDS}
 _BYTES = {m: [n for n, t in _HINTS[m].items() if t is bytes] for m in _KINDS}
 _JSON = {

@@ -23,7 +23,8 @@ from typing import Any
 from headrace._src.core import errors
 from headrace._src.distributed import instructions as do
 from headrace._src.distributed import messages as say
-from headrace._src.distributed.instructions import Peer
+from headrace._src.distributed.instructions import Peer, Post
+from headrace._src.transport.frame import Frame
 
 __all__ = ["Worker"]
 
@@ -32,6 +33,7 @@ _MOST_ENDED = 4096  # numbers of ended steps: late tensors of theirs are dropped
 
 Key = tuple[Peer, int]  # of a session: its master, and the master's number of it
 Instructions = list[Any]
+_new: Any = tuple.__new__  # makes a frame of its fields with one call less
 
 
 @dataclass
@@ -62,7 +64,7 @@ class _Graph:
     covered: bool = False
 
 
-@dataclass
+@dataclass(slots=True)
 class _Step:
     """A step that was started. error: the reason for which it was cancelled; gentle: how."""
 
@@ -191,6 +193,45 @@ class Worker:
             for other in list(self._sessions.values()):
                 found += self._begin_waiting(other)
         return found
+
+    # -- Steps that run again ----------------------------------------------------------------------
+
+    def run_again(self, peer: Peer, frame: Frame) -> tuple[Key, int] | None:
+        """A master has sent a RunGraph. If nothing is to be done but to start the step, note that
+        it starts, and return its graph; otherwise do nothing, and return None.
+        """
+        _, number, head, _ = frame
+        if len(head) != say.RUN_GRAPH_HEAD.size:
+            return None
+        session_number, graph_number, traced, _ = say.RUN_GRAPH_HEAD.unpack(head)
+        session = self._sessions.get((peer, session_number))
+        graph = session and session.graphs.get(graph_number)
+        if session is None or graph is None or traced or session.closing is not None:
+            return None
+        if not graph.built or graph.broken or not session.began:
+            return None
+        if number in self._early or number in self._spilt:
+            return None
+        self._steps[number] = _Step(number, session.key, graph)
+        return graph.key
+
+    def ended_again(self, number: int, fetches: Any) -> list[Post] | None:
+        """A step has ended well, without elements. If nothing is to be done but to tell its master,
+        note that it has ended, and return the frame; otherwise do nothing, and return None.
+        """
+        step = self._steps[number]
+        session = self._sessions.get(step.session)
+        if step.error is not None or session is None or session.closing is not None:
+            return None
+        del self._steps[number]
+        covered = step.graph.covered
+        self._remember(number, not covered)
+        if covered:
+            return []
+        answer = say.STEP_DONE, number, say.DONE_AND_NO_MORE, fetches
+        return [(step.session[0], _new(Frame, answer))]
+
+    # -- What is kept ------------------------------------------------------------------------------
 
     def running(self) -> list[int]:
         """Return the numbers of the steps that run."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 from weakref import ref
@@ -46,10 +47,14 @@ class ShapesChanged(Exception):
     """A variable does not have the shape that a program is specialised for."""
 
 
+def _nothing() -> Any:
+    """A weak reference to nothing."""
+
+
 class NodeContext:
     """The `ctx` argument of a kernel: its operation, its device and the session's state there."""
 
-    __slots__ = ("_bound", "_handle", "_make", "device", "op", "resources")
+    __slots__ = ("_bound", "_handle", "_make", "_state", "device", "op", "resources")
 
     def __init__(self, op: Operation | Node, resources: Resources, make: Any = None) -> None:
         self.op = op
@@ -58,6 +63,7 @@ class NodeContext:
         self._make = make
         self._handle: ResourceHandle | None = None  # the last one: most operations use only one
         self._bound: dict[int, Callable[[list[Any]], list[Any]]] = {}
+        self._state: tuple[Any, int] = _nothing, -1  # its own, and removals until then
 
     @property
     def name(self) -> str:
@@ -106,8 +112,16 @@ class NodeContext:
 
     def state(self, kind: type, make: Callable[[], Any]) -> Any:
         """Return this operation's own state in this session, such as a generator's counter."""
-        container = self.resources.operations
-        return self.resources.get_or_create("", container, OPERATION_STATE + self.name, kind, make)
+        reference, then = self._state
+        now = removals()
+        state = reference() if now == then else None
+        if type(state) is not kind:
+            resources = self.resources
+            name = OPERATION_STATE + self.name
+            state = resources.get_or_create("", resources.operations, name, kind, make)
+            with suppress(TypeError):  # its kind has no weak references
+                self._state = ref(state), now
+        return state
 
 
 def bind(

@@ -49,6 +49,7 @@ from headrace._src.server.shared_results import sends_in_place
 from headrace._src.session import configuration
 from headrace._src.session.function_runs import FunctionRuns
 from headrace._src.session.tracing import TraceRecorder, listed
+from headrace._src.transport.frame import Frame
 from headrace._src.transport.slabs import shared_slabs
 
 __all__ = ["Running", "WorkerState"]
@@ -69,6 +70,7 @@ class _Graph:
 
     outgoing: for each key of a Send to another task, the number of the edge and the receiver.
     incoming: the keys by the numbers of the edges.
+    heads: the numbers of the edges by the senders, and the heads of their SentTensors.
     """
 
     def __init__(
@@ -86,10 +88,14 @@ class _Graph:
         self.is_shared = len(request.tasks) > 1
         self.outgoing: dict[tuple[str, str, str], tuple[int, Peer]] = {}
         self.incoming: dict[int, tuple[str, int, str, str]] = {}
+        self.heads: dict[tuple[Peer, bytes], int] = {}
         for number, sender, receiver, tensor in about["edges"]:
             peer = Peer(task_of(receiver), request.tasks[task_of(receiver)])
             if peer == me:
                 self.incoming[number] = (sender, request.tasks[task_of(sender)], receiver, tensor)
+                source = Peer(task_of(sender), request.tasks[task_of(sender)])
+                head = say.encode(say.SentTensor(0, number, 0, "", ())).head
+                self.heads[source, head] = number
             else:
                 self.outgoing[sender, receiver, tensor] = number, peer
         for number, device, tensor in about.get("fed", ()):
@@ -217,11 +223,12 @@ class Running:
     """A step on this worker that is not a line, from its start to its end."""
 
     def __init__(
-        self, number: int, graph: _Graph, request: say.RunGraph, feeds: list[Any], host: Any
+        self, number: int, graph: _Graph, traced: int, ahead: int, feeds: list[Any], host: Any
     ) -> None:
         self.number = number
         self.graph = graph
-        self.request = request
+        self.traced = traced
+        self.ahead = ahead
         self.host = host
         self.step: ServedStep | None = None
         self.feeds = feeds
@@ -280,7 +287,7 @@ class Running:
         """Return the RunMetadata of this part of the step."""
         assert self.recorder is not None
         program = self.graph.executable.program
-        return self.recorder.part(self.request.ahead, program.devices[0], program.instructions)
+        return self.recorder.part(self.ahead, program.devices[0], program.instructions)
 
 
 def _to_send(fetches: list[Any] | None, error: BaseException | None) -> Outcome:
@@ -305,7 +312,7 @@ class WorkerState:
         self._graphs: dict[Any, _Graph] = {}
         self._running: dict[int, Running] = {}
         self._held: dict[int, StepContext] = {}  # of ended steps that have taken elements
-        self._lines: dict[int, BriefStep] = {}
+        self._lines: dict[int, tuple[BriefStep, _Graph]] = {}
         self.due: deque[ServedStep] = deque()
         self._brief: set[ServedStep] = set()
 
@@ -353,24 +360,28 @@ class WorkerState:
 
     # -- Steps -------------------------------------------------------------------------------------
 
-    def start(self, number: int, key: Any, request: say.RunGraph) -> Outcome | None:
-        """In the loop: start a step; return its outcome if it has ended."""
+    def start(
+        self, number: int, key: Any, tensors: Sequence[Any], traced: int = 0, ahead: int = 0
+    ) -> Outcome | None:
+        """In the loop: start a step; return its outcome if it has ended. traced, ahead: see
+        RunGraph.
+        """
         graph = self._graphs[key]
         try:
-            feeds = graph.fed(request.tensors)
+            feeds = graph.fed(tensors)
         except errors.OpError as error:
             return None, error
         due = graph.is_due()
         step = None
-        if not due and not request.traced:
+        if not due and not traced:
             step = graph.begin_line(number, feeds, self._host.send_tensor)
         if step is not None:
             outcome = step.start()
             if outcome is None:
-                self._lines[number] = step
+                self._lines[number] = step, graph
                 return None
             return _to_send(*outcome)
-        running = Running(number, graph, request, feeds, self._host)
+        running = Running(number, graph, traced, ahead, feeds, self._host)
         self._running[number] = running
         running.rendezvous = RemoteRendezvous(self._own.__contains__, running.push)
         running.brief = graph.brief and not due
@@ -394,12 +405,12 @@ class WorkerState:
         running.step.pump()
 
     def _begin(self, running: Running) -> None:
-        graph, request = running.graph, running.request
+        graph, traced = running.graph, running.traced
         assert running.rendezvous is not None
         observe = None
-        if request.traced:
+        if traced:
             running.recorder = recorder = TraceRecorder(
-                RunMetadata(), bool(request.traced & say.TIMES), bool(request.traced & say.GRAPHS)
+                RunMetadata(), bool(traced & say.TIMES), bool(traced & say.GRAPHS)
             )
             observe = recorder.observe if recorder.observes else None
 
@@ -443,7 +454,7 @@ class WorkerState:
         if number in self._lines:
             if gentle:
                 return None  # it waits for nothing but other tasks
-            step = self._lines.pop(number)
+            step, _ = self._lines.pop(number)
             late = isinstance(error, errors.DeadlineExceededError)
             return None, step.lateness() if late else error
         running = self._running.get(number)
@@ -466,15 +477,30 @@ class WorkerState:
         if context is not None and returns:
             context.put_back()
 
+    def line_of(self, peer: Peer, frame: Frame) -> tuple[BriefStep, int] | None:
+        """A process has sent a SentTensor. Return the step in the loop that it is for, and the
+        number of its edge; None if there is more to find out.
+        """
+        line = self._lines.get(frame.number)
+        if line is None or len(frame.tensors) != 1:
+            return None
+        step, graph = line
+        edge = graph.heads.get((peer, frame.head))
+        return None if edge is None else (step, edge)
+
+    def arrive(self, number: int, step: BriefStep, edge: int, value: Any) -> Outcome | None:
+        """Give a tensor to a step in the loop; return its outcome if it has ended."""
+        outcome = step.arrive(edge, value)
+        if outcome is None:
+            return None
+        del self._lines[number]
+        return _to_send(*outcome)
+
     def deliver(self, number: int, message: say.SentTensor) -> Outcome | None:
         """Give a tensor to a step; return its outcome if it has ended."""
-        step = self._lines.get(number)
-        if step is not None:
-            outcome = step.arrive(message.edge, message.tensors[0])
-            if outcome is None:
-                return None
-            del self._lines[number]
-            return _to_send(*outcome)
+        line = self._lines.get(number)
+        if line is not None:
+            return self.arrive(number, line[0], message.edge, message.tensors[0])
         running = self._running.get(number)
         if running is None:
             return None

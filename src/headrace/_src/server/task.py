@@ -29,7 +29,7 @@ from headrace._src.devices.variable_state import shared
 from headrace._src.distributed import instructions as do
 from headrace._src.distributed import messages as say
 from headrace._src.distributed.cluster_spec import ClusterSpec, conflict, task_name
-from headrace._src.distributed.instructions import Peer
+from headrace._src.distributed.instructions import Peer, Post
 from headrace._src.distributed.master import Master
 from headrace._src.distributed.worker import Worker
 from headrace._src.server.dividing import MirroredGraph, RemoteDevice, shapes_of
@@ -115,6 +115,13 @@ class Task:
             do.Drop: self._drop,
             do.Divide: self._divide,
         }
+        # What the frames of a step that runs again cause, if it is no more than usual.
+        self._again: dict[int, Callable[[Peer, Frame], bool]] = {
+            say.RUN_STEP: self._run_again,
+            say.RUN_GRAPH: self._start_again,
+            say.SENT_TENSOR: self._tensor_again,
+            say.STEP_DONE: self._done_again,
+        }
         self._receivers: dict[type[Any], Callable[[Peer, Any], list[Any]]] = {
             **self._worker.handlers,
             say.OpenWorkerSession: self._open_worker_session,
@@ -188,9 +195,14 @@ class Task:
 
     def _frame(self, link: Link, frame: Frame) -> None:
         """In the loop: a frame has come."""
-        message = say.decode(*frame)
-        receive = self._receivers.get(type(message), self._to_master)
-        self._perform(receive(link.context, message))
+        again = self._again.get(frame[0])
+        if again is None or not again(link.context, frame):
+            self._perform(self._received(link.context, say.decode(*frame)))
+        elif self._events or self._state.due:
+            self._perform([])
+
+    def _received(self, peer: Peer, message: Any) -> list[Any]:
+        return self._receivers.get(type(message), self._to_master)(peer, message)
 
     def _to_master(self, peer: Peer, message: Any) -> list[Any]:
         return self._master.received(peer, message, time.monotonic())
@@ -399,12 +411,64 @@ class Task:
         self._alarm, self._timer = inf, None
         self._perform(self._master.tick(time.monotonic()))
 
+    # -- Steps that run again ----------------------------------------------------------------------
+    # The machines say with what little a usual message of such a step is done. The functions return
+    # whether that was all.
+
+    def _run_again(self, peer: Peer, frame: Frame) -> bool:
+        return self._post_all(self._master.run_again(peer, frame))
+
+    def _done_again(self, peer: Peer, frame: Frame) -> bool:
+        return self._post_all(self._master.done_again(peer, frame))
+
+    def _start_again(self, peer: Peer, frame: Frame) -> bool:
+        graph = self._worker.run_again(peer, frame)
+        if graph is None:
+            return False
+        outcome = self._state.start(frame.number, graph, frame.tensors)
+        if outcome is not None:
+            self._ended_again(frame.number, *outcome)
+        return True
+
+    def _tensor_again(self, peer: Peer, frame: Frame) -> bool:
+        found = self._state.line_of(peer, frame)
+        if found is None:
+            return False
+        outcome = self._state.arrive(frame.number, *found, frame.tensors[0])
+        if outcome is not None:
+            self._ended_again(frame.number, *outcome)
+        return True
+
+    def _ended_again(
+        self, step: int, fetches: list[Any] | None, error: BaseException | None
+    ) -> None:
+        posts = None if error is not None else self._worker.ended_again(step, tuple(fetches or ()))
+        if self._post_all(posts):
+            self.finished += 1
+        else:
+            self._events.append(lambda: self._over_here(step, fetches, error))
+
+    def _post_all(self, posts: list[Post] | None) -> bool:
+        """Send frames; return whether there was a list of them."""
+        if posts is None:
+            return False
+        for peer, frame in posts:
+            links = self._links.get(peer)
+            if links:
+                _put(links[0], frame)
+            elif peer != self.me:
+                self._events.append(partial(self._lost, peer, "is gone"))
+            elif not self._again[frame.kind](peer, frame):
+                message = say.decode(*frame)
+                self._events.append(partial(self._received, peer, message))
+        return True
+
     # -- Links -------------------------------------------------------------------------------------
 
     def _send(self, each: do.Send) -> list[Any]:
         peer, message = each
         if peer == self.me:
-            return self._receivers.get(type(message), self._to_master)(peer, message)
+            return self._received(peer, message)
         links = self._links.get(peer)
         if not links:
             self.report(lambda: self._lost(peer, "is gone"))
@@ -527,7 +591,10 @@ class Task:
         return []
 
     def _start(self, each: do.Start) -> list[Any]:
-        outcome = self._state.start(*each)
+        request = each.request
+        outcome = self._state.start(
+            each.step, each.graph, request.tensors, request.traced, request.ahead
+        )
         return [] if outcome is None else self._over_here(each.step, *outcome)
 
     def _over_here(
@@ -628,7 +695,12 @@ def _peer_of(hello: Hello) -> Peer:
 
 def _post(link: Link, message: Any) -> None:
     """Send a message. If the connection has ended, the loop is about to say so."""
+    _put(link, say.encode(message))
+
+
+def _put(link: Link, frame: Frame) -> None:
+    """Send a frame, as `_post`."""
     try:
-        link.send(say.encode(message))
+        link.send(frame)
     except errors.UnavailableError:
         return

@@ -72,7 +72,8 @@ class Decoder:
     """
 
     __slots__ = (
-        "_allocate", "_end", "_internal", "_resolve", "_view", "bulky", "large", "target",
+        "_allocate", "_buffer", "_end", "_internal", "_resolve", "_view", "bulky", "large",
+        "target",
     )  # fmt: skip
 
     def __init__(
@@ -84,7 +85,8 @@ class Decoder:
         self._resolve = resolve
         self._allocate = allocate
         self._internal = internal
-        self._view = memoryview(bytearray(BUFFER))
+        self._buffer = bytearray(BUFFER)
+        self._view = memoryview(self._buffer)
         self._end = 0
         self.large: _Large | None = None  # while a large frame is received into its own memory
         self.target = self._view  # the memory to receive the next bytes into; it's never empty
@@ -108,12 +110,13 @@ class Decoder:
                 if count:
                     entries = at + head
                     data = entries + table
-                    layout = _layouts.get(bytes(view[entries:data]))
+                    front = bytes(view[at:data])
+                    layout = _layouts.get(front[head:])
                     if layout is None or layout.body != body or layout.count != count:
                         _check_header(fields)
-                        layout = _layout(bytes(view[entries:data]), count, body)
-                    tensors = self._tensors(layout, bytearray(view[data:start]))
-                    frames.append(_new(Frame, (kind, number, bytes(view[at:entries]), tensors)))
+                        layout = _layout(front[head:], count, body)
+                    tensors = self._tensors(layout, self._buffer[data:start])
+                    frames.append(_new(Frame, (kind, number, front[:head], tensors)))
                 elif flags:
                     self._call_internal(kind, bytes(view[at:start]))
                 else:
@@ -170,6 +173,9 @@ class Decoder:
     def _tensors(self, layout: Layout, body: bytearray) -> tuple[Any, ...]:
         found = []
         if layout.numbers is not None:
+            if len(layout.numbers) == 1:
+                ((shape, dtype, at),) = layout.numbers
+                return (np.ndarray(shape, dtype, body, at),)
             for shape, dtype, at in layout.numbers:
                 found.append(np.ndarray(shape, dtype, body, at))
         else:

@@ -42,6 +42,7 @@ __all__ = [
     "SLAB",
     "as_array",
     "encode",
+    "encode_small",
 ]
 
 if sys.byteorder != "little":  # tensors travel as they are in memory
@@ -108,6 +109,7 @@ STRING: Final = dtypes.string.enum
 _DEAD_ENTRY: Final = ENTRY.pack(DEAD, 0, INLINE, 0, 0, 0)
 _PADDING: Final = tuple(bytes(-n % ALIGN) for n in range(ALIGN))
 _OBJECT: Final = np.dtype(object)
+_pack_header: Final = HEADER.pack
 
 # For each type and shape that was sent: the entry of the table, the bytes, the padding.
 _entries: dict[tuple[Any, Any], tuple[bytes, int, bytes]] = {}
@@ -127,15 +129,7 @@ def encode(
     if len(head) > MAX_HEAD:
         raise ValueError(f"a frame's head has at most {MAX_HEAD} bytes: {len(head)}")
     if not tensors:
-        return [HEADER.pack(MAGIC, kind, flags, 0, number, len(head), 0, 0) + head]
-    if len(tensors) == 1:
-        tensor = tensors[0]
-        prepared = _entries.get((getattr(tensor, "dtype", None), getattr(tensor, "shape", None)))
-        if prepared is not None and prepared[1] < _SMALL:  # as in most messages of small steps
-            entry, nbytes, padding = prepared
-            size = nbytes + len(padding)
-            header = HEADER.pack(MAGIC, kind, flags, 1, number, len(head), len(entry), size)
-            return [b"".join((header, head, entry, tensor.tobytes(), padding))]
+        return [_pack_header(MAGIC, kind, flags, 0, number, len(head), 0, 0) + head]
     table: list[bytes] = []
     body: list[Any] = []
     size = 0
@@ -182,6 +176,31 @@ def encode(
     if scattered:
         return _joined([header, head, entries, *body])
     return [b"".join((header, head, entries, *body))]
+
+
+def encode_small(frame: Frame) -> bytes | None:
+    """Return a frame on the wire, as `encode` does, if it is like most frames of small steps: its
+    only tensor, if it has any, is small, and its type and shape were sent before. Otherwise None.
+    """
+    kind, number, head, tensors = frame
+    size = len(head)
+    if size > _SMALL:
+        return None
+    if not tensors:
+        return _pack_header(MAGIC, kind, 0, 0, number, size, 0, 0) + head
+    if len(tensors) != 1:
+        return None
+    tensor = tensors[0]
+    try:
+        prepared = _entries.get((tensor.dtype, tensor.shape))
+    except AttributeError:  # dead, or bytes
+        return None
+    if prepared is None or prepared[1] >= _SMALL:
+        return None
+    entry, nbytes, padding = prepared
+    body = nbytes + len(padding)
+    header = _pack_header(MAGIC, kind, 0, 1, number, size, len(entry), body)
+    return b"".join((header, head, entry, tensor.tobytes(), padding))
 
 
 def as_array(value: Any) -> np.ndarray:

@@ -11,7 +11,7 @@ import contextlib
 import logging
 import select
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from headrace._src.core import errors
 from headrace._src.core.config import settings
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from headrace._src.transport.loop import Loop
 
 __all__ = ["Link", "OnClosed", "OnFrame"]
+
+_OUT: Final = select.EPOLLOUT
 
 _log = logging.getLogger("headrace")
 
@@ -138,7 +140,7 @@ class Link:
             if self._closing:
                 self.finish()
                 return
-            if events != select.EPOLLOUT:
+            if events != _OUT:
                 stream = self._stream
                 decoder = stream.decoder
                 frames = stream.read()
@@ -152,7 +154,7 @@ class Link:
                         self.on_frame(self, frame)
                 if stream.queued:
                     self._watch_writing()
-            if events & select.EPOLLOUT and self._stream.flush():
+            if events & _OUT and self._stream.flush():
                 self._loop.watch(self.fd, select.EPOLLIN)
                 if self._stream.queued:  # another thread was quicker than this change
                     self._watch_writing()

@@ -36,7 +36,14 @@ from headrace._src.core import errors, faults
 from headrace._src.core.locks import Lock
 from headrace._src.transport.connect import Connection
 from headrace._src.transport.decoder import Decoder
-from headrace._src.transport.frame import INTERNAL, Frame, Placed, ProtocolError, encode
+from headrace._src.transport.frame import (
+    INTERNAL,
+    Frame,
+    Placed,
+    ProtocolError,
+    encode,
+    encode_small,
+)
 from headrace._src.transport.slabs import SLAB_TENSOR, Block, MappedSlabs, Slabs, shared_slabs
 
 __all__ = ["LARGE", "FrameStream", "large_bytes"]
@@ -137,7 +144,11 @@ class FrameStream:
 
     def write(self, frame: Frame) -> bool:
         """Send a frame, or queue the rest of it; returns False if `flush` has to be called."""
-        if self._released:
+        if not self._released:
+            data = encode_small(frame)
+            if data is not None:
+                return self._write([data])
+        else:
             self.send_releases()
         if self._budget is not None and frame.tensors:
             size = large_bytes(frame)

@@ -263,11 +263,12 @@ def _add_n_infer(c: Any, shapes: list[TensorShape]) -> TensorShape:
 
 def _add_n(inputs: tuple[Any, ...]) -> Any:
     first = inputs[0]
+    shape = np.shape(first)
     for other in inputs[1:]:
-        if np.shape(other) != np.shape(first):
+        if getattr(other, "shape", None) != shape and np.shape(other) != shape:
             raise ValueError(
                 f"Inputs to operation must have the same size and shape. "
-                f"Input 0: {np.shape(first)} != input: {np.shape(other)}"
+                f"Input 0: {shape} != input: {np.shape(other)}"
             )
     if len(inputs) == 1:
         return np.array(first)

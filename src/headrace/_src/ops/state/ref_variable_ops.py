@@ -224,7 +224,7 @@ def update_dense(state: VariableState, function: Any, value: Any, message: str) 
         held = state.look().shape
         if held != getattr(value, "shape", None) and held != np.shape(value):
             raise ValueError(message.format(show_shape(held), show_shape(np.shape(value))))
-        state.update(function, value)
+        state.change(function, value)
 
 
 def _updating(function: Any) -> Any:

@@ -209,6 +209,10 @@ def _read_infer(c: Any, handle: TensorShape) -> TensorShape:
 
 
 def _read_kernel(handle, *, ctx, dtype):
+    if type(handle) is ResourceHandle:
+        state = ctx.resources.peek(handle)
+        if type(state) is VariableState is handle.kind and state.dtype is dtype:
+            return state.read()
     try:
         state = ctx.find(handle)
     except NotFoundError:
