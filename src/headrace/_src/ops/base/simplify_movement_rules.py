@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from headrace._src.core.errors import ShapeError
 from headrace._src.graph.dataflow import Node, Value
 from headrace._src.graph.definition import lookup
+from headrace._src.graph.inference import inferred_shapes
 from headrace._src.ops.base.simplify_rules import Answer, as_constant, same_type, uniform
 
 __all__ = [
@@ -41,11 +43,15 @@ def _made_by(value: Value, *rules: Any) -> Node | None:
 
 def relabelled(node: Node) -> Answer:
     """Reshape, ExpandDims, Squeeze: only the last of several counts, and none if it restores the
-    shape.
+    shape, or makes a vector of a vector of any length.
     """
     value = node.inputs[0]
-    if len(node.inputs) == 2 and node.constant_input(1) is None:
-        return None  # the check that the elements match the step's shape must stay
+    if len(node.inputs) == 2:
+        shape = node.constant_input(1)
+        if shape is None:
+            return None  # the check that the elements match the step's shape must stay
+        if shape.tolist() == [-1] and _is_vector(value):
+            return [value]
     while True:
         if same_type(value, node):
             return [value]
@@ -57,6 +63,21 @@ def relabelled(node: Node) -> Answer:
     if value is node.inputs[0] or value.type.sizes is None or not _says_shape(node):
         return None
     return replace(node, inputs=(value, *node.inputs[1:]))
+
+
+def _is_vector(value: Value) -> bool:
+    """Return whether a value of unknown size is a vector, whatever a program has declared: its op's
+    shape rule says so, for inputs of known sizes.
+    """
+    producer = value.producer
+    if value.type.sizes is not None or not isinstance(producer, Node):
+        return False
+    if any(v.type.sizes is None for v in producer.inputs):
+        return False
+    try:
+        return inferred_shapes(producer)[value.index].rank == 1
+    except ShapeError:
+        return False  # the kernel will report it
 
 
 def _says_shape(node: Node) -> bool:
