@@ -218,6 +218,20 @@ def test_unclear_questions_come_first_and_timing_takes_a_small_share():
     assert len(order) * 0.02 <= 0.05 * 100 * 0.1
 
 
+def test_the_evidence_is_looked_at_only_after_a_visit(monkeypatch):
+    """A look at it takes as long as a tenth of a short step."""
+    question = Asked("q", "a", Machine({"a": 0.004, "b": 0.0045}, hog))
+    thoughts = SecondThoughts([question], again)
+    looks = []
+    monkeypatch.setattr(SecondThoughts, "_next", lambda self: looks.append(self))
+    for _ in range(100):
+        assert not thoughts.is_done
+        thoughts.after(0.0001)
+    assert not looks
+    thoughts.visit(lambda: 0.0)
+    assert len(looks) == 1
+
+
 def test_the_longest_work_comes_first():
     works = {"short": 0.001, "long": 0.02, "middle": 0.005}
     asked = [Asked(n, "a", Machine({"a": s, "b": 1.1 * s}, hog)) for n, s in works.items()]

@@ -6,6 +6,9 @@ the leading candidates of each question are timed again between steps, those fir
 isn't clear, for a small share of the time that steps take. The plan is worth building again if by
 clear evidence other kernels would save some share of a step; what is nearly a tie stays. After a
 few visits a question rests.
+
+Only a visit changes what to time next, so nothing is searched for after other steps: short ones
+take as long as a look at all evidence.
 """
 
 from __future__ import annotations
@@ -25,7 +28,11 @@ _SETTLED = 3  # runs of a step; the first ones touch new memory
 
 
 class SecondThoughts:
-    """The questions of one plan."""
+    """The questions of one plan.
+
+    State: the evidence of each question, and how often it was visited; the question to time next,
+    and whether its evidence is clear (None: all rest).
+    """
 
     def __init__(
         self,
@@ -40,28 +47,27 @@ class SecondThoughts:
         self._saved = 0.0  # seconds of steps since the last visit
         self._step = float("inf")  # seconds of the fastest step
         self._steps = 0
+        self._following = self._next()
 
     def after(self, seconds: float) -> bool:
         """Return whether it is time for `visit`, after a step that took some seconds."""
         self._saved += seconds
         self._step = min(self._step, seconds)
         self._steps += 1
-        if self._steps <= _SETTLED:
+        if self._steps <= _SETTLED or self._following is None:
             return False
-        question = self._next()
-        if question is None:
-            return False
-        clear = self._evidence[question.key].is_clear
+        _, clear = self._following
         return self._saved * _SHARE[clear] >= self._cost
 
     def visit(self, clock: Callable[[], float]) -> bool:
         """Time one question again; return whether the plan is now worth building again."""
-        question = self._next()
-        if question is None:
+        if self._following is None:
             return False
+        question, _ = self._following
         start = clock()
         self._evidence[question.key] = self._again(question)
         self._visits[question.key] += 1
+        self._following = self._next()
         self._cost, self._saved = clock() - start, 0.0
         return self.gain() >= _GAIN * self._step
 
@@ -73,11 +79,11 @@ class SecondThoughts:
     @property
     def is_done(self) -> bool:
         """Whether all questions rest."""
-        return self._next() is None
+        return self._following is None
 
-    def _next(self) -> Question | None:
+    def _next(self) -> tuple[Question, bool] | None:
         """The question to time next: one that isn't clear, then the one that was seen least, then
-        the one about the longest work.
+        the one about the longest work; and whether it is clear.
         """
         waiting = []
         for i, question in enumerate(self._questions):
@@ -86,4 +92,7 @@ class SecondThoughts:
             if visits < _VISITS[clear]:
                 longest = -evidence.seconds.get(question.chosen, 0.0)
                 waiting.append((clear, visits, longest, i))
-        return self._questions[min(waiting)[-1]] if waiting else None
+        if not waiting:
+            return None
+        clear, *_, i = min(waiting)
+        return self._questions[i], clear
