@@ -95,6 +95,19 @@ def test_numpy_gives_the_same(ranks, monkeypatch):
             np.testing.assert_array_equal(made, right)
 
 
+@pytest.mark.parametrize("share", [True, False])
+def test_two_ranks_divide_the_work_where_cores_share_a_cache(ranks, monkeypatch, share):
+    """Elsewhere each computes all of a small result, and writes to no memory of the other."""
+    monkeypatch.setattr(shared_reduce, "cores_share_a_cache", lambda: share)
+    placed = ranks(2, ["a", "a"])
+    wanted = [a + b for a, b in zip(arrays(0), arrays(1), strict=True)]
+    for _ in range(3):
+        for found in placed.run(lambda c: c.all_reduce("x", arrays(c.rank))):
+            for made, right in zip(found, wanted, strict=True):
+                np.testing.assert_array_equal(made, right)
+    assert shared_reduce.ReducePlan(arrays(0), "Add", 1).alone is not share
+
+
 def test_nothing_is_moved_twice(placed):
     """Each rank moves at most 2.1 (n - 1) / n of the size, and nothing to the coordinator."""
     count, size = len(placed.all), 1 << 20

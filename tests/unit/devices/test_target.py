@@ -9,7 +9,14 @@ import sys
 import pytest
 
 from headrace._src.devices import target
-from headrace._src.devices.target import LEVELS, describe, for_level, narrowed, usable_cores
+from headrace._src.devices.target import (
+    LEVELS,
+    cores_share_a_cache,
+    describe,
+    for_level,
+    narrowed,
+    usable_cores,
+)
 
 V2 = "fpu sse sse2 pni ssse3 cx16 sse4_1 sse4_2 popcnt"
 V3 = f"{V2} fma movbe avx f16c abm bmi1 avx2 bmi2"
@@ -179,3 +186,18 @@ def test_a_description_is_one_line():
         "x86-64-v4, 512-bit vectors in 32 registers, fma vnni, "
         "caches of 32 KiB, 1024 KiB, 16384 KiB, 1 core"
     )
+
+
+@pytest.mark.parametrize(("third", "shared"), [("0-3", True), ("0-1", False), (None, False)])
+def test_whether_all_cores_share_a_cache(tmp_path, third, shared):
+    (tmp_path / "online").write_text("0-3\n")
+    for number, cores in enumerate(["0", "0", third]):
+        if cores is not None:
+            entry = tmp_path / "cpu0" / "cache" / f"index{number}"
+            entry.mkdir(parents=True)
+            (entry / "shared_cpu_list").write_text(f"{cores}\n")
+    assert cores_share_a_cache(tmp_path) is shared
+
+
+def test_a_system_that_says_nothing_of_caches(tmp_path):
+    assert not cores_share_a_cache(tmp_path)

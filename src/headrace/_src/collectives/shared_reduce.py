@@ -5,7 +5,7 @@ and makes room for the results there. When all have said so on their desks, each
 of the elements: it reads them from all inputs and writes them to all results, in one pass. When all
 have done that, the results are complete. So a process reads and writes 2 (n - 1) / n of the
 size in the memory of others, and nothing is copied. (Two processes with little data each reduce all
-of it for themselves.)
+of it for themselves, if their cores share no cache.)
 
 A process that has to wait looks at the others' desks for a while, without Python's global lock, and
 then sleeps: it says so on its desk, and the others ring its bell. `SharedReduce` does not sleep
@@ -43,7 +43,7 @@ from headrace._src.compile.native.buffer_reduction import (
 )
 from headrace._src.core import errors
 from headrace._src.devices.buffers import address as address_of
-from headrace._src.devices.target import host
+from headrace._src.devices.target import cores_share_a_cache, host
 from headrace._src.transport.pool import Pool
 from headrace._src.transport.slabs import Slabs
 
@@ -52,9 +52,9 @@ __all__ = ["ReducePlan", "Reduced", "SharedMemory", "SharedReduce", "adder", "ke
 _pool = Pool(2 << 30)  # of results that are not shared: fresh memory costs a fault for every page
 Row = tuple[int, list[int], list[int]]
 
-# Two processes with fewer bytes than this each compute the whole sum. That moves as many bytes as
-# two shares, and nobody writes to lines that are in the other's cache: for 1 MB it takes 118 us
-# instead of 350 if the two cores share no cache, and 100 instead of 65 if they do.
+# Two processes with fewer bytes than this each compute the whole sum if their cores share no cache.
+# That moves as many bytes as two shares, and nobody writes to lines that are in the other's cache:
+# for 1 MB it takes 118 us instead of 350. Where they do share one, it takes 217 instead of 126.
 _READ_ALL = 2 << 20
 _CALLS = 64  # that are kept
 _ROUNDS = 256  # of looking at words before the time is asked for
@@ -68,8 +68,8 @@ def key_of(name: str) -> int:
 class ReducePlan:
     """What all rounds with arrays of the same shapes have in common.
 
-    starts, total: see shares.place. signature: a number that all ranks have in common if they mean
-    the same.
+    starts, total: see shares.place. alone: whether each of two processes computes the whole result.
+    signature: a number that all ranks have in common if they mean the same.
     """
 
     def __init__(self, arrays: Sequence[np.ndarray], merge: str, divisor: int) -> None:
@@ -78,7 +78,9 @@ class ReducePlan:
         self.shapes = [a.shape for a in arrays]
         self.sizes = tuple([a.nbytes for a in arrays])
         self.starts, self.total = place(self.sizes)
-        self.signature = key_of(f"{self.dtype.name} {merge} {divisor} {self.sizes}")
+        self.alone = self.total < _READ_ALL and not cores_share_a_cache()
+        meant = f"{self.dtype.name} {merge} {divisor} {self.sizes} {self.alone}"
+        self.signature = key_of(meant)
         self._shares: dict[tuple[int, int], list[TensorPiece]] = {}
 
     def share(self, owners: int, index: int) -> list[TensorPiece]:
@@ -284,7 +286,7 @@ class SharedReduce:
         buffers = [self._addresses(i, found, plan) for i, found in enumerate(words)]
         results = [each[0] for each in (buffers if to_all else [buffers[self._index]])]
         share = plan.share(owners, self._index)
-        if to_all and len(buffers) == 2 and plan.total < _READ_ALL:
+        if to_all and len(buffers) == 2 and plan.alone:
             results, share = [buffers[self._index][0]], plan.share(1, 0)
         others = len(buffers) + len(results) - 2
         rows = []

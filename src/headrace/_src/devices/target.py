@@ -24,6 +24,7 @@ __all__ = [
     "NATIVE",
     "SIZES",
     "Target",
+    "cores_share_a_cache",
     "describe",
     "for_level",
     "host",
@@ -232,10 +233,26 @@ def _cpuinfo() -> dict[str, str]:
     }
 
 
+_CPUS = Path("/sys/devices/system/cpu")
+
+
+@cache
+def cores_share_a_cache(cpus: Path = _CPUS) -> bool:
+    """Return whether all cores of this machine share a cache, so that what one has written comes
+    to another without a way through memory. All processes of a machine get the same answer.
+    """
+    try:
+        online = (cpus / "online").read_text().strip()
+        lists = [(e / "shared_cpu_list").read_text() for e in (cpus / "cpu0/cache").glob("index*")]
+    except OSError:
+        return False
+    return online in map(str.strip, lists)
+
+
 def _caches() -> tuple[int, int, int]:
     """Return the sizes of the three levels of caches in bytes."""
     found: dict[int, int] = dict(enumerate(_CACHES, 1))
-    for entry in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
+    for entry in (_CPUS / "cpu0/cache").glob("index*"):
         try:
             kind, level = ((entry / name).read_text().strip() for name in ("type", "level"))
             size = re.fullmatch(r"(\d+)([KM]?)", (entry / "size").read_text().strip())
