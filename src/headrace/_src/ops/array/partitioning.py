@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from headrace._src.core.export import export
 from headrace._src.core.tensor_shape import TensorShape
 from headrace._src.devices.room import check_room
 from headrace._src.graph.definition import Sample
+from headrace._src.graph.inference import constant_value
 from headrace._src.graph.operation import Operation, Tensor
 from headrace._src.lowering import generated
 from headrace._src.ops.array.filling import zero_array
@@ -120,12 +122,28 @@ def _stitch_infer(c: Any, indices: list[TensorShape], data: list[TensorShape]) -
         if not rows[:rank].is_compatible_with(where):
             raise ValueError(f"data.shape must start with indices.shape: {rows} and {where}")
         rest = rest.merge_with(rows[rank:])
+    count = _divided_rows(c.op._inputs[: len(indices)]) if c.settled else None
     values = [c.value(i) for i in range(len(indices))]
-    count: int | None = None
     if all(v is not None for v in values):
         highest = [int(v.max()) for v in values if v is not None and v.size]
         count = max((max(n, 0) + 1 for n in highest), default=0)  # the kernel rejects negative ones
     return TensorShape([count]).concatenate(rest)
+
+
+def _divided_rows(indices: Sequence[Any]) -> int | None:
+    """Return the number of rows that are merged, if a partition has divided the known numbers of
+    all of them, as a lookup in shards does; else None.
+    """
+    (first, *_) = indices
+    source = first.producer
+    if getattr(source, "definition", None) is None or source.constant is not None:
+        return None
+    if source.definition.infer is not _partition_infer or set(indices) != set(source.outputs):
+        return None
+    numbers = constant_value(source.inputs[0])
+    if numbers is None or not numbers.size:
+        return None
+    return max(int(numbers.max()), 0) + 1
 
 
 def _stitch_kernel(indices: Any, data: Any) -> np.ndarray:
