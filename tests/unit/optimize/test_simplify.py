@@ -121,6 +121,14 @@ def test_a_vector_of_unknown_length_is_reshaped_to_itself():
     assert made == ["DynamicPartition", "Exp", "Exp"]
 
 
+def test_a_vector_of_unknown_length_becomes_a_column():
+    x = tf.placeholder(tf.float32, [6])
+    rows = tf.dynamic_partition(x, [0, 1, 0, 1, 1, 0], 2)
+    y = [tf.exp(tf.expand_dims(r, [-1])) for r in rows]
+    made = types(after(remove_dead, after(simplify, flow(y, {x: (6,)}))))
+    assert made.count("ExpandDims") == 2
+
+
 def test_transpositions_are_joined():
     x = tf.placeholder(tf.float32, [2, 3, 4])
     y = tf.transpose(tf.transpose(x, [1, 0, 2]), [0, 2, 1], name="y")

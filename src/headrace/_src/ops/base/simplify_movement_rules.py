@@ -43,14 +43,16 @@ def _made_by(value: Value, *rules: Any) -> Node | None:
 
 def relabelled(node: Node) -> Answer:
     """Reshape, ExpandDims, Squeeze: only the last of several counts, and none if it restores the
-    shape, or makes a vector of a vector of any length.
+    shape. A Reshape that makes a vector of a vector of any length counts for nothing either.
     """
     value = node.inputs[0]
     if len(node.inputs) == 2:
         shape = node.constant_input(1)
         if shape is None:
             return None  # the check that the elements match the step's shape must stay
-        if shape.tolist() == [-1] and _is_vector(value):
+        # The axis of an ExpandDims may be [-1], too.
+        flattens = shape.tolist() == [-1] and node.definition is lookup("Reshape")
+        if flattens and _is_vector(value):
             return [value]
     while True:
         if same_type(value, node):
