@@ -103,10 +103,17 @@ def test_every_place(form):
             run.run(variable.initializer)
             return run.run(step, {x: 2.0})
 
+        reached = 0
         for number in range(whole.places):
-            with pytest.raises(KeyboardInterrupt), Interrupting(number):
-                run.run(step, {x: 2.0})
+            with Interrupting(number) as cut:
+                try:
+                    run.run(step, {x: 2.0})
+                except KeyboardInterrupt:
+                    reached += 1
+                else:  # a thread of the pool was quicker, so this one passed fewer places
+                    assert cut.places <= number
             assert in_thread(again) == wanted, number
+        assert reached > 20
 
 
 def in_thread(function):
