@@ -111,7 +111,7 @@ def test_every_place(form):
                 except KeyboardInterrupt:
                     reached += 1
                 else:  # a thread of the pool was quicker, so this one passed fewer places
-                    assert cut.places <= number
+                    assert form == "python" and cut.places <= number
             assert in_thread(again) == wanted, number
         assert reached > 20
 
