@@ -90,8 +90,11 @@ def test_the_examples_print_what_is_shown(document):
 
 
 def without_fractions(lines):
-    """The lines with a mark for each number of many digits: the last ones depend on the machine."""
-    return [re.sub(r" *\d+\.\d{4,}", " #", line).rstrip() for line in lines]
+    """The lines with a mark for each number of many digits. The last ones depend on the machine,
+    and so does the width of a column of them.
+    """
+    marked = [re.sub(r" *\d+\.\d{4,}", " #", line).rstrip() for line in lines]
+    return [re.sub(r"(?<=\S) {2,}", "  ", line) for line in marked]
 
 
 def test_the_tools_for_debugging(tmp_path):
