@@ -151,21 +151,16 @@ class _Product:
         return f.finish()
 
     def _pack(self) -> None:
-        """The filter in panels."""
-        f, team = self.f, self.team
-        w = team.args[1]
-        turn = transpose_function(team, self.channels, self.lanes) if self.spec.transposed else None
-        start, stop = team.share(self.channels, self.lanes)
+        """The filter in panels. Both ways read it along its rows, which may be pages apart."""
+        if self.spec.transposed:
+            self._pack_transposed()
+            return
+        f, w = self.f, self.team.args[1]
 
         def rows(c: Reg) -> None:
             def columns(k: Reg) -> None:
-                into = f.offset(team.scratch, self.panels.place(f, c, k))
+                into = f.offset(self.team.scratch, self.panels.place(f, c, k))
                 pitch = self.panels.pitch(f, k)
-                if turn is not None:
-                    f.call_function(
-                        turn, f.offset(w, f.add(f.mul(k, self.channels), c)), into, pitch
-                    )
-                    return
                 source = f.offset(w, f.add(f.mul(c, self.filters), k))
                 for i in range(self.lanes):
                     row = f.load(F32.of(self.lanes), source, i * self.filters)
@@ -173,7 +168,22 @@ class _Product:
 
             f.loop(0, self.filters, columns, step=self.lanes)
 
-        f.loop(start, stop, rows, step=self.lanes)
+        f.loop(*self.team.share(self.channels, self.lanes), rows, step=self.lanes)
+
+    def _pack_transposed(self) -> None:
+        f, w = self.f, self.team.args[1]
+        turn = transpose_function(self.team, self.channels, self.lanes)
+
+        def columns(k: Reg) -> None:
+            pitch = self.panels.pitch(f, k)
+
+            def rows(c: Reg) -> None:
+                into = f.offset(self.team.scratch, self.panels.place(f, c, k))
+                f.call_function(turn, f.offset(w, f.add(f.mul(k, self.channels), c)), into, pitch)
+
+            f.loop(0, self.channels, rows, step=self.lanes)
+
+        f.loop(*self.team.share(self.filters, self.lanes), columns, step=self.lanes)
 
 
 def _group(count: int, limit: int) -> int:
