@@ -330,12 +330,23 @@ class Function(Control):
         )
 
     def load(
-        self, type: Type, pointer: Reg, index: Operand = 0, *, align: int | None = None
+        self,
+        type: Type,
+        pointer: Reg,
+        index: Operand = 0,
+        *,
+        align: int | None = None,
+        in_place: bool = False,
     ) -> Reg:
-        """Load a scalar or vector of `type` from element `index` behind `pointer`."""
+        """Load a scalar or vector of `type` from element `index` behind `pointer`.
+
+        in_place: exactly here. LLVM moves loads from neighbouring addresses together, and a loop
+        that fills all registers with sums would then have to store one of these.
+        """
         at = self.offset(pointer, index, type)
         align = align or max(1, type.bits // 8)
-        return self._new(f"load {type}, ptr {at.text}, align {align}", type)
+        kind = "load volatile" if in_place else "load"
+        return self._new(f"{kind} {type}, ptr {at.text}, align {align}", type)
 
     def store(
         self,

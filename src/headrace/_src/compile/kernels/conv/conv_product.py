@@ -115,7 +115,7 @@ def _add_products(
     """The sums, none at first, plus one channel's products: A[row] of every pixel times the vectors
     of B that begin at `column`.
     """
-    columns = [f.load(F32.of(lanes), b, column + v * lanes) for v in range(vectors)]
+    columns = [f.load(F32.of(lanes), b, column + v * lanes, in_place=True) for v in range(vectors)]
     total = []
     for p, row in enumerate(rows):
         x = f.splat(f.load(F32, a, row), lanes)
