@@ -130,7 +130,15 @@ class _Product:
         """(arguments, panels, offset in x, offset in y, filter): a few pixels times a panel."""
         f = self.team.helper(name, [PTR, PTR, I64, I64, I64])
         table, w, x, y, k = f.parameters
-        vectors = width // self.lanes
+        vectors, plane = width // self.lanes, self.pixels * self.lanes
+        base = f.add(y, f.mul(f.div(k, self.lanes), plane))
+        planes = [f.add(base, v * plane) for v in range(vectors)]
+        fused = [
+            Fused(f, table, 2, self.spec.epilogue, f.add(k, v * self.lanes), self.lanes)
+            for v in range(vectors)
+        ]
+        for v in range(vectors):
+            fused[v].prefetch(planes[v], pixels * self.lanes)
         sums = emit_product(
             f,
             f.offset(f.load(PTR, table), x),
@@ -139,15 +147,12 @@ class _Product:
             vectors=vectors,
             lanes=self.lanes,
             blocks=self.channels // self.lanes,
-            a_block=self.pixels * self.lanes,
+            a_block=plane,
             b_row=width,
         )
-        plane = self.pixels * self.lanes
-        base = f.add(y, f.mul(f.div(k, self.lanes), plane))
         for v in range(vectors):
-            fused = Fused(f, table, 2, self.spec.epilogue, f.add(k, v * self.lanes), self.lanes)
             for p in range(pixels):
-                fused.store(sums[p * vectors + v], f.add(base, v * plane + p * self.lanes))
+                fused[v].store(sums[p * vectors + v], f.add(planes[v], p * self.lanes))
         return f.finish()
 
     def _pack(self) -> None:

@@ -15,7 +15,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from headrace._src.compile.codegen.emit import F32, I32, I64, PTR, VOID, Function, Operand, Reg
+from headrace._src.compile.codegen.cache_lines import prefetch
+from headrace._src.compile.codegen.emit import F32, I64, PTR, Function, Operand, Reg
 from headrace._src.compile.codegen.kernel_spec import Team
 from headrace._src.devices.target import Target
 
@@ -248,7 +249,7 @@ def outer_function(
 
     def pixel(_: Reg, x: Reg, y: Reg, *sums: Reg) -> list[Reg]:
         total = list(sums)
-        _prefetch(f, f.offset(x, _AHEAD * lanes))
+        prefetch(f, f.offset(x, _AHEAD * lanes), next=True)
         row = [f.load(vector, y, v * apart) for v in range(vectors)]
         for c in range(channels):
             value = f.splat(f.load(F32, x, c), lanes)
@@ -274,9 +275,3 @@ def outer_function(
 
     f.when(f.icmp("ne", fresh, 0), store, add)
     return f.finish()
-
-
-def _prefetch(f: Function, address: Reg) -> None:
-    """Ask for a line of memory to be read into all caches."""
-    reading, often, data = (f.const(n, I32) for n in (0, 3, 1))
-    f.call("llvm.prefetch.p0", VOID, address, reading, often, data)

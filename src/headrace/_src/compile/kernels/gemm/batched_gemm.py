@@ -11,17 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
+from headrace._src.compile.codegen.cache_lines import prefetch_row
 from headrace._src.compile.codegen.emit import I8, Operand, Reg
 from headrace._src.compile.codegen.epilogue import Epilogue
 from headrace._src.compile.codegen.kernel_spec import Team
 from headrace._src.compile.kernels.gemm.gemm import nothing, whole_lines
 from headrace._src.compile.kernels.gemm.gemm_blocking import even_block
-from headrace._src.compile.kernels.gemm.gemm_memory import (
-    MatrixSource,
-    Sink,
-    accumulator,
-    prefetch_row,
-)
+from headrace._src.compile.kernels.gemm.gemm_memory import MatrixSource, Sink, accumulator
 from headrace._src.compile.kernels.gemm.gemm_pack import Packing, panel_count
 from headrace._src.compile.kernels.gemm.gemm_sweep import Ahead, Blocking, Left, Right, Sweep
 from headrace._src.compile.kernels.gemm.gemm_tile import best_tile

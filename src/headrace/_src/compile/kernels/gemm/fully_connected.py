@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from headrace._src.compile.codegen.cache_lines import LINE, prefetch
 from headrace._src.compile.codegen.emit import I1, I64, PTR, Function, Operand, Reg
 from headrace._src.compile.codegen.epilogue import Epilogue
 from headrace._src.compile.codegen.kernel_spec import Team
@@ -21,7 +22,6 @@ from headrace._src.compile.kernels.gemm.gemm_memory import (
     Sink,
     accumulator,
     lane_mask,
-    prefetch,
 )
 from headrace._src.compile.kernels.gemm.gemm_pack import Packing, panel_count, ranges
 from headrace._src.compile.kernels.gemm.gemm_tile import Tile, TileWriter
@@ -30,7 +30,6 @@ from headrace._src.devices.target import Target, host
 __all__ = ["SmallBatchBackward", "small_batch", "small_batch_backward"]
 
 DOT_ROWS = 3  # of W that a tile of dot products multiplies
-LINE = 64
 
 
 def small_batch(

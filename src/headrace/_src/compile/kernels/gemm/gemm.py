@@ -26,6 +26,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from headrace._src.compile.codegen.cache_lines import LINE, prefetch, prefetch_row
 from headrace._src.compile.codegen.emit import I8, I64, Operand, Reg
 from headrace._src.compile.codegen.epilogue import Epilogue
 from headrace._src.compile.codegen.kernel_spec import COUNTER_STRIDE, Team
@@ -43,8 +44,6 @@ from headrace._src.compile.kernels.gemm.gemm_memory import (
     Sink,
     accumulator,
     lane_mask,
-    prefetch,
-    prefetch_row,
 )
 from headrace._src.compile.kernels.gemm.gemm_pack import Packing, RowStripe, Stripe, panel_count
 from headrace._src.compile.kernels.gemm.gemm_sweep import Ahead, Blocking, Left, Right, Sweep
@@ -53,7 +52,6 @@ from headrace._src.devices.target import SIZES, Target, host
 from headrace._src.lowering.pointwise import Pointwise, PointwiseStep
 
 __all__ = [
-    "LINE",
     "Gemm",
     "PackB",
     "gemm",
@@ -62,7 +60,6 @@ __all__ = [
     "whole_lines",
 ]
 
-LINE = 64
 SMALL = 50_000  # multiply-adds, about a microsecond's
 
 

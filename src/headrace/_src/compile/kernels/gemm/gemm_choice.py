@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from headrace._src.compile.codegen.cache_lines import LINE
 from headrace._src.compile.codegen.epilogue import Epilogue
 from headrace._src.compile.codegen.kernel_spec import Kernel
 from headrace._src.compile.kernels.gemm.fully_connected import small_batch, small_batch_backward
 from headrace._src.compile.kernels.gemm.gemm import (
-    LINE,
     Gemm,
     PackB,
     gemm,

@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from headrace._src.compile.codegen.cache_lines import prefetch
 from headrace._src.compile.codegen.emit import (
     F32,
     F64,
     I1,
     I8,
-    I32,
     PTR,
-    VOID,
     Function,
     Operand,
     Reg,
@@ -27,9 +26,8 @@ from headrace._src.compile.codegen.epilogue import Epilogue
 from headrace._src.compile.codegen.pointwise_code import load_value, store_value
 from headrace._src.devices.target import SIZES
 
-__all__ = ["LINE", "MatrixSource", "Sink", "accumulator", "lane_mask", "prefetch", "prefetch_row"]
+__all__ = ["MatrixSource", "Sink", "accumulator", "lane_mask"]
 
-LINE = 64
 # Operations that are whole polynomials.
 HEAVY = {
     "atan2", "cos", "erf", "exp", "expm1", "log", "log1p", "pow", "sigmoid", "sin", "tanh",
@@ -47,18 +45,6 @@ def accumulator(dtype: str) -> Type:
 def lane_mask(f: Function, count: int, lanes: int) -> Reg | None:
     """The constant mask of the first `count` lanes; None if that is all of them."""
     return None if count >= lanes else f.consts([int(i < count) for i in range(lanes)], I1)
-
-
-def prefetch(f: Function, pointer: Reg, *, to_write: bool = False) -> None:
-    """Bring the cache line at an address, which need not be valid, into the core's own cache."""
-    use, second_level, data = (f.const(x, I32) for x in (int(to_write), 2, 1))
-    f.call("llvm.prefetch.p0", VOID, pointer, use, second_level, data)
-
-
-def prefetch_row(f: Function, pointer: Reg, count: int, type: Type) -> None:
-    """Bring `count` elements of a row into the core's own cache."""
-    for i in range(0, count, LINE * 8 // type.bits):
-        prefetch(f, f.offset(pointer, i, type))
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from headrace._src.compile.codegen.cache_lines import LINE, prefetch
 from headrace._src.compile.codegen.emit import I1, I64, PTR, Function, Module, Reg, Type
 from headrace._src.compile.codegen.epilogue import Epilogue
 from headrace._src.compile.codegen.pointwise_code import load_value
-from headrace._src.compile.kernels.gemm.gemm_memory import LINE, Sink, lane_mask, prefetch
+from headrace._src.compile.kernels.gemm.gemm_memory import Sink, lane_mask
 from headrace._src.devices.target import Target
 
 __all__ = ["Tile", "TileWriter", "best_tile", "no_operands"]

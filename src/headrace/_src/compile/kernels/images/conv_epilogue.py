@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace._src.compile.codegen.emit import PTR, Function, Operand, Reg
+from headrace._src.compile.codegen.cache_lines import prefetch_row
+from headrace._src.compile.codegen.emit import I8, PTR, Function, Operand, Reg
 from headrace._src.compile.codegen.epilogue import Epilogue
 from headrace._src.compile.codegen.pointwise_code import load_value, store_value, to_vector
+from headrace._src.devices.target import SIZES
 
 __all__ = ["Fused"]
 
@@ -48,6 +50,17 @@ class Fused:
                 self._values[i] = load_value(f, dtype, 0, self._operands[i])
             elif kind != "full":
                 raise ValueError(f"an epilogue's operand is full, channel or scalar, not {kind}")
+
+    def prefetch(self, at: Operand, count: int) -> None:
+        """Bring nearer what is read and written for `count` elements from offset `at` on."""
+        kinds = zip(self.epilogue.operands, self._dtypes, self._operands, strict=True)
+        read = [(pointer, dtype) for kind, dtype, pointer in kinds if kind == "full"]
+        written = zip(self.outputs, self.epilogue.program.output_dtypes, strict=True)
+        for to_write, arrays in ((False, read), (True, written)):
+            for pointer, dtype in arrays:
+                size = SIZES[dtype]
+                row = self.f.offset(pointer, self.f.mul(at, size), I8)
+                prefetch_row(self.f, row, count * size, I8, to_write=to_write)
 
     def apply(self, result: Reg, at: Operand) -> list[Reg]:
         """The program's outputs for a vector of the result that belongs at offset `at`."""
