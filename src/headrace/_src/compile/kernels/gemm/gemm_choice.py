@@ -138,14 +138,15 @@ def _by_columns(
     """
     size, vectors = SIZES[dtype], _vectors(target)
     columns = vectors * target.lanes(dtype)
-    # A small B is better packed, except where A is copied already. A large one that is rounded is
-    # so once, not for each tile, panel by panel: a packed copy would fill the core's cache.
+    # A small B is better packed, except where A is copied already. One that is rounded is so once,
+    # not for each tile: panel by panel, or in a packed copy, which may fill the core's cache.
     packs = transposed[1] or (not transposed[0] and n // threads * k * size <= PACKED)
-    ways = ["pack" if packs else "stripes" if rounds[1] else "direct"]
+    apart = "stripes" if rounds[1] else "direct"
+    ways = ["pack" if packs else apart]
     # A row of a narrow panel is one line, and the next one is often in the same few sets of the
     # cache, or in another page: processors differ in what that costs.
-    if columns * size <= LINE and not transposed[1] and not rounds[1]:
-        ways.append("direct" if packs else "pack")
+    if columns * size <= LINE and not transposed[1]:
+        ways.append(apart if packs else "pack")
     found = []
     for b in ways:
         spec = gemm(
