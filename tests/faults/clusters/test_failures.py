@@ -150,7 +150,7 @@ def tasks():
     def make(job, again=False):
         task = Task(ClusterSpec(spec), job, 0, None)
         task.listen("127.0.0.1:0" if again else spec[job][0])
-        task._addresses[task.name] = spec[job][0]
+        task._peers.addresses[task.name] = spec[job][0]
         task.start()
         made.append(task)
         return task
@@ -161,12 +161,12 @@ def tasks():
 
 
 def connected(one, other):
-    one.report(lambda: one._connect(_connect(other)))
+    one.report(lambda: one._peers.connect(_connect(other)))
     until(lambda: other.me in one._links and one.me in other._links)
 
 
 def _connect(task):
-    return Connect(task.name, task._addresses[task.name])
+    return Connect(task.name, task._peers.addresses[task.name])
 
 
 def test_a_process_with_a_successor_ends(tasks):
@@ -186,7 +186,7 @@ def test_a_process_that_was_given_up_asks_and_ends(tasks):
     """
     ps, old = tasks("ps"), tasks("worker")
     connected(old, ps)
-    ps._newest[old.name] = old.me._replace(incarnation=old.incarnation + 1)
+    ps._peers._newest[old.name] = old.me._replace(incarnation=old.incarnation + 1)
     ps._loop.call_soon(lambda: [link.close() for link in ps._links[old.me]])
     fenced(old)
     assert ps._stopped is None
@@ -195,9 +195,9 @@ def test_a_process_that_was_given_up_asks_and_ends(tasks):
 def test_messages_of_an_old_process_have_no_effect(tasks):
     ps, old = tasks("ps"), tasks("worker")
     ends = []
-    ps._newest[old.name] = old.me._replace(incarnation=old.incarnation + 1)
+    ps._peers._newest[old.name] = old.me._replace(incarnation=old.incarnation + 1)
     old._do[Stop] = lambda each: ends.append(each) or []  # it does not heed the message
-    old.report(lambda: old._connect(_connect(ps)))
+    old.report(lambda: old._peers.connect(_connect(ps)))
     until(lambda: ends)
     old.report(lambda: [Send(ps.me, say.OpenWorkerSession(1, 2, 0, b""))])
     old.report(lambda: [Send(ps.me, say.ResetContainers(2, [], []))])
@@ -217,10 +217,10 @@ def test_a_stopped_process_that_continues_after_its_successor_came_exits(tmp_pat
         new = Task(ClusterSpec(cluster.spec), "worker", 0, None)
         try:
             new.listen("127.0.0.1:0")
-            new._addresses[name] = cluster.spec["worker"][0]
+            new._peers.addresses[name] = cluster.spec["worker"][0]
             new.start()
             ps = "/job:ps/replica:0/task:0"
-            new.report(lambda: new._connect(Connect(ps, cluster.spec["ps"][0])))
+            new.report(lambda: new._peers.connect(Connect(ps, cluster.spec["ps"][0])))
             until(lambda: [peer for peer in new._links if peer.name == ps])
             time.sleep(0.1)  # the ps has it, too
             before = len(old.of("applied"))

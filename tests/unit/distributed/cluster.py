@@ -11,7 +11,8 @@ from headrace._src.core.proto import ConfigProto
 from headrace._src.distributed import instructions as do
 from headrace._src.distributed import messages as say
 from headrace._src.distributed.instructions import Peer
-from headrace._src.distributed.master import Divided, Master
+from headrace._src.distributed.master import Master
+from headrace._src.distributed.sessions import Divided
 from headrace._src.distributed.worker import Worker
 
 CLIENT = Peer("client", 1)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headrace._src.distributed import instructions as do
-from headrace._src.distributed.master import Master
+from headrace._src.distributed.runs import Runs
 from headrace._src.distributed.simulator import Violation, main, simulate
 from headrace._src.distributed.worker import Worker
 
@@ -50,7 +50,7 @@ def accept_tensors_of_any_process(self: Worker, peer: Any, message: Any) -> list
     return [do.Deliver(message.number, message)]
 
 
-def accept_answers_of_any_process(self: Master, run: Any, peer: Any) -> bool:
+def accept_answers_of_any_process(self: Runs, run: Any, peer: Any) -> bool:
     return False
 
 
@@ -58,7 +58,7 @@ def accept_answers_of_any_process(self: Master, run: Any, peer: Any) -> bool:
     ("machine", "check", "without"),
     [
         (Worker, "_deliver", accept_tensors_of_any_process),
-        (Master, "_is_old", accept_answers_of_any_process),
+        (Runs, "_is_old", accept_answers_of_any_process),
     ],
 )
 def test_a_seed_fails_without_the_check_of_incarnations(

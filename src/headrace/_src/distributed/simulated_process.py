@@ -14,7 +14,8 @@ from headrace._src.core import errors
 from headrace._src.distributed import instructions as do
 from headrace._src.distributed import messages as say
 from headrace._src.distributed.instructions import Peer, Post
-from headrace._src.distributed.master import Divided, Master
+from headrace._src.distributed.master import Master
+from headrace._src.distributed.sessions import Divided
 from headrace._src.distributed.simulated_network import SimulatedConnection
 from headrace._src.distributed.simulated_step import StepModel, covers_in, script_of, tasks_in
 from headrace._src.distributed.worker import Worker

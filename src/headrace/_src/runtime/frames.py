@@ -3,7 +3,7 @@
 The operations of a loop form a *frame*; operations outside all loops are in the root frame, which
 has one iteration. The frames are known before a step runs: an Enter leads from its own frame into
 the frame that it names, and an Exit leads back. While a step runs, each iteration of each frame has
-its own values and counts (see `step`), so nodes and slots are numbered per frame.
+its own values and counts (see `iterations`), so nodes and slots are numbered per frame.
 """
 
 from __future__ import annotations

@@ -1,15 +1,14 @@
 """Run a step by counting dependencies. In: feeds, now or later. Out: fetches, once they exist.
 
-Each iteration of each frame counts the inputs that each node still lacks. A node that lacks none is
-ready, and the calling thread runs the ready nodes. If a kernel returns a Pending, its node is
-*waiting*: it is blocked and occupies no thread. Meanwhile the step runs other ready nodes, or
-sleeps. A node with a dead input does not run, and its outputs are dead (white paper §4.4); the
-control flow ops in graph.control_roles are exceptions. Step is used where the fixed order of
+The iterations of its frames (`iterations`) say which nodes are ready, and the calling thread runs
+these. If a kernel returns a Pending, its node is *waiting*: it is blocked and occupies no thread.
+Meanwhile the step runs other ready nodes, or sleeps. Step is used where the fixed order of
 `Executable.run` is not enough: control flow, blocked ops, partial runs, deadlines, tracing.
 
-Invariants: an iteration's `outstanding` counts its child frames and its nodes that are ready,
-running or waiting. The iterations of a frame end in order. A frame ends when its last iteration has
-ended and all its Enters have arrived; an Exit that has passed no value is then dead.
+Invariants: each ready node is finished once, unless the step fails: at once if it does not run
+since an input is dead, or with its kernel's results, or with those of its Pending. Only the thread
+that runs the step changes `_waiting`; another one that ends a Pending or cancels the step only
+notes that, and wakes it. A step that failed has no Pendings left, and keeps no values.
 """
 
 from __future__ import annotations
@@ -31,7 +30,8 @@ from headrace._src.graph.control_roles import DEAD, Flow
 from headrace._src.graph.dataflow import Node, origin_of
 from headrace._src.graph.operation import Operation, Tensor
 from headrace._src.ops.base.transfers import is_recv, is_send
-from headrace._src.runtime.frames import CONTROL, FrameNode, LoopFrame
+from headrace._src.runtime.frames import FrameNode
+from headrace._src.runtime.iterations import Iteration, Iterations
 from headrace._src.runtime.kernels import ShapesChanged, copy_of, echo, failure, take, translate
 from headrace._src.runtime.waits import report_quiet
 
@@ -42,7 +42,6 @@ Observer = Callable[[Operation | Node, float, float, list[Any]], None]
 
 _NAP = 1.0  # seconds: a sleeping thread wakes this often, so that it notices Ctrl-C
 _NAP_INSIDE = 0.05  # in a branch, so that it notices that the whole step is cancelled
-_ARRIVED = -(2**60)  # dead count of a Merge with a live input: its dead inputs do not matter
 
 
 def context_in(
@@ -63,57 +62,6 @@ def context_in(
         if inside:
             context.cancellation = outer.cancellation
     return context, is_part
-
-
-class _Iteration:
-    """The values and counts of one iteration of a frame.
-
-    dead[j] is the number of dead inputs that node j has received.
-    """
-
-    __slots__ = ("children", "dead", "number", "outstanding", "pending", "readers", "run", "values")
-
-    def __init__(self, run: _Run, number: int) -> None:
-        frame = run.frame
-        self.run = run
-        self.number = number
-        self.values: list[Any] = [DEAD] * frame.slots
-        self.pending = list(frame.pending)
-        self.readers = list(frame.readers)
-        self.dead = [0] * len(frame.nodes)
-        self.outstanding = 0
-        self.children: dict[LoopFrame, _Run] = {}
-
-
-class _Run:
-    """A running frame, inside an iteration of its parent frame.
-
-    deferred holds values for the next iteration while too many iterations are live to begin it.
-    """
-
-    __slots__ = (
-        "deferred",
-        "enters",
-        "exited",
-        "frame",
-        "invariants",
-        "iterations",
-        "oldest",
-        "parent",
-        "path",
-    )
-
-    def __init__(self, frame: LoopFrame, parent: _Iteration | None) -> None:
-        self.frame = frame
-        self.parent = parent
-        outer = "" if parent is None else f"{parent.run.path};{parent.number};"
-        self.path = outer + frame.name if parent is not None else 0
-        self.enters = frame.enters  # how many have yet to arrive
-        self.invariants: list[tuple[FrameNode, tuple[Any, ...]]] = []
-        self.exited: set[FrameNode] = set()
-        self.deferred: list[tuple[FrameNode, tuple[Any, ...]]] = []
-        self.oldest = 0
-        self.iterations = {0: _Iteration(self, 0)}
 
 
 class Step:
@@ -143,8 +91,7 @@ class Step:
         self._deadline = deadline
         self._observe = observe
         self._fed: dict[int, Any] = {}
-        self._run_nodes: set[FrameNode] = set()  # the root frame's nodes that have run
-        self._waiting: dict[Pending, tuple[_Iteration, FrameNode, float]] = {}
+        self._waiting: dict[Pending, tuple[Iteration, FrameNode, float]] = {}
         # Of a step that can put back what it has taken: who uses it, and whether that has happened.
         self._users: tuple[frozenset[FrameNode], frozenset[FrameNode]] | None = None
         self.used = self.sent = False
@@ -157,15 +104,10 @@ class Step:
         self._changed = Condition()
         self._sleeper: int | None = None
         self._cancellation = self._context.cancellation
-        self._root = root = _Run(frames.root, None).iterations[0]
-        for slot, value in frames.constants.items():
-            root.values[frames.home[slot][1]] = value
-        self._ready: deque[tuple[_Iteration, FrameNode]] = deque(
-            (root, node)
-            for node, pending in zip(frames.root.nodes, root.pending, strict=True)
-            if not pending
-        )
-        root.outstanding = len(self._ready)
+        self._iterations = iterations = Iterations(frames)
+        self._root, self._ready = iterations.root, iterations.ready
+        self._run_nodes = iterations.ran
+        self._finish = iterations.finish  # for each node, so without a detour
 
     # -- Feeding, running, fetching ----------------------------------------------------------------
 
@@ -175,7 +117,7 @@ class Step:
             self._fed[slot] = value
             self._root.values[self._frames.home[slot][1]] = value
             for local in self._frames.after_feed[slot]:
-                self._arrive(self._root, local, value is DEAD, False)
+                self._iterations.arrive(self._root, local, value is DEAD, False)
 
     def hold(self, taken: Record | None = None) -> None:
         """Put back what the step takes from queues if it is cancelled before it is used. `taken`:
@@ -210,7 +152,7 @@ class Step:
         program, root = self._program, self._root
         self.begin(feeds, slots, number)
         waiting = self._frames.nodes[number]
-        self._ready = deque(entry for entry in self._ready if entry[1] is not waiting)
+        self._iterations.take_out((waiting,))
         self._waiting[pending] = root, waiting, 0.0
         pending.then(self._ended)
         try:
@@ -246,8 +188,9 @@ class Step:
             results = tuple(slots[i.output : i.output + i.width])
             if self._observe is not None:
                 self._observe(node.op, now, now, list(results))
+            self._note_use(node)
             self._finish(self._root, node, results, True)
-        self._ready = deque(entry for entry in self._ready if entry[1] not in self._run_nodes)
+        self._iterations.take_out(self._run_nodes)
 
     def end(self) -> None:
         """Drop the resources that live as long as the step."""
@@ -287,7 +230,7 @@ class Step:
             value = get(self._root.values, local)
         except errors.OpError as error:
             raise translate(error, tensor.op) from None
-        self._release(self._root, local)
+        self._iterations.release(self._root, local)
         return value
 
     def cancel(self, error: BaseException) -> None:
@@ -366,7 +309,7 @@ class Step:
         self._running = None
         return True
 
-    def _execute(self, iteration: _Iteration, node: FrameNode) -> None:
+    def _execute(self, iteration: Iteration, node: FrameNode) -> None:
         if iteration.dead[node.local] > 0 and not node.outlives_death:
             self._finish(iteration, node, node.dead, False)
             return
@@ -400,7 +343,7 @@ class Step:
         else:
             self._complete(iteration, node, result, start)
 
-    def _complete(self, iteration: _Iteration, node: FrameNode, result: Any, start: float) -> None:
+    def _complete(self, iteration: Iteration, node: FrameNode, result: Any, start: float) -> None:
         """Check a kernel's result, report it to the observer and pass it on."""
         width = node.instruction.width
         results: tuple[Any, ...]
@@ -412,140 +355,15 @@ class Step:
         if self._observe is not None:
             self._observe(node.op, start, time.time(), list(results))
         alive = not (node.may_be_dead and results[0] is DEAD)
+        if self._users is not None and alive:
+            self._note_use(node)
         self._finish(iteration, node, results, alive)
 
-    def _finish(
-        self, iteration: _Iteration, node: FrameNode, results: tuple[Any, ...], alive: bool
-    ) -> None:
-        """Release a node's inputs and pass its results to the iteration where they belong."""
-        for s in node.inputs:
-            self._release(iteration, s)
-        flow = node.flow
-        if flow is Flow.ENTER:
-            self._enter(iteration, node, results)
-        elif flow is Flow.EXIT:
-            if alive:
-                run = iteration.run
-                run.exited.add(node)
-                assert run.parent is not None
-                self._deliver(run.parent, node, results, True)
-        elif flow is Flow.NEXT:
-            if alive:
-                self._next(iteration, node, results)
-        else:
-            self._deliver(iteration, node, results, alive)
-        if self._users is not None and alive:
+    def _note_use(self, node: FrameNode) -> None:
+        """Note whether a node that has run uses what was taken."""
+        if self._users is not None:
             self.used = self.used or node in self._users[0]
             self.sent = self.sent or node in self._users[1]
-        if iteration is self._root:
-            self._run_nodes.add(node)
-        iteration.outstanding -= 1
-        if not iteration.outstanding:
-            self._settle(iteration)
-
-    def _release(self, iteration: _Iteration, slot: int) -> None:
-        left = iteration.readers[slot] = iteration.readers[slot] - 1
-        if left <= 0:
-            iteration.values[slot] = None
-
-    # -- Passing values on -------------------------------------------------------------------------
-
-    def _deliver(
-        self, iteration: _Iteration, node: FrameNode, results: tuple[Any, ...], alive: bool
-    ) -> None:
-        """Put a node's results into an iteration and notify their readers."""
-        values, readers, output = iteration.values, iteration.readers, node.output
-        for i, value in enumerate(results, output):
-            if readers[i] > 0:
-                values[i] = value
-        for which, local in node.edges:
-            if which == CONTROL:
-                self._arrive(iteration, local, not alive, True)
-            else:
-                self._arrive(iteration, local, results[which] is DEAD, False)
-
-    def _arrive(self, iteration: _Iteration, local: int, dead: bool, control: bool) -> None:
-        """Record that one input of a node has arrived; the node may become ready."""
-        node = iteration.run.frame.nodes[local]
-        if node.merged and not control:
-            if dead:
-                iteration.dead[local] += 1
-                if iteration.dead[local] != node.merged:
-                    return
-            elif iteration.dead[local] < 0:
-                return  # a second live input: a well-formed graph never gets here
-            else:
-                iteration.dead[local] = _ARRIVED
-        elif dead and not node.merged:
-            iteration.dead[local] += 1
-        left = iteration.pending[local] = iteration.pending[local] - 1
-        if not left:
-            iteration.outstanding += 1
-            self._ready.append((iteration, node))
-
-    def _enter(self, iteration: _Iteration, node: FrameNode, results: tuple[Any, ...]) -> None:
-        """Pass a value into a frame; the first value starts the frame."""
-        frame = node.target
-        assert frame is not None
-        run = iteration.children.get(frame)
-        if run is None:
-            run = iteration.children[frame] = _Run(frame, iteration)
-            iteration.outstanding += 1
-        run.enters -= 1
-        alive = results[0] is not DEAD
-        if node.constant:
-            run.invariants.append((node, results))
-            for inner in run.iterations.values():
-                self._deliver(inner, node, results, alive)
-        else:
-            self._deliver(run.iterations[0], node, results, alive)
-        if not run.enters:
-            self._settle(run.iterations[run.oldest])
-
-    def _next(self, iteration: _Iteration, node: FrameNode, results: tuple[Any, ...]) -> None:
-        """Pass a value to the next iteration; start that iteration or defer the value."""
-        run, number = iteration.run, iteration.number + 1
-        following = run.iterations.get(number)
-        if following is None:
-            if number - run.oldest >= run.frame.parallel:
-                run.deferred.append((node, results))
-                return
-            following = self._begin(run, number)
-        self._deliver(following, node, results, True)
-
-    def _begin(self, run: _Run, number: int) -> _Iteration:
-        iteration = run.iterations[number] = _Iteration(run, number)
-        for node, results in run.invariants:
-            self._deliver(iteration, node, results, results[0] is not DEAD)
-        return iteration
-
-    def _settle(self, iteration: _Iteration) -> None:
-        """End an iteration that has nothing left to do, and the frames that end with it."""
-        run = iteration.run
-        while (
-            run.parent is not None
-            and not iteration.outstanding
-            and not run.enters
-            and iteration.number == run.oldest
-        ):
-            del run.iterations[iteration.number]
-            run.oldest += 1
-            if run.deferred:
-                deferred, run.deferred = run.deferred, []
-                following = self._begin(run, iteration.number + run.frame.parallel)
-                for node, results in deferred:
-                    self._deliver(following, node, results, True)
-            following = run.iterations.get(run.oldest)
-            if following is not None:
-                iteration = following
-                continue
-            parent = run.parent
-            for node in run.frame.exits:
-                if node not in run.exited:
-                    self._deliver(parent, node, node.dead, False)
-            del parent.children[run.frame]
-            parent.outstanding -= 1
-            iteration, run = parent, parent.run
 
     # -- Waiting -----------------------------------------------------------------------------------
 
@@ -682,8 +500,7 @@ class Step:
             pending.join()  # no thread may work for a step that has ended
         self._result = None
         self._waiting.clear()
-        self._ready.clear()
-        _drop_values(self._root)
+        self._iterations.drop()
         return [p for p in left if p.has_effect]
 
     def _failed(self, error: Exception, node: FrameNode, given: Sequence[Any]) -> errors.OpError:
@@ -702,13 +519,3 @@ def put_back(context: StepContext, left: Sequence[Pending]) -> None:
     for pending in left:
         pending.then(lambda _: context.put_back())
     context.put_back()
-
-
-def _drop_values(iteration: _Iteration) -> None:
-    """Drop all values of a failed step: a value may be a lock, and dropping it releases it."""
-    iteration.values = []
-    for run in iteration.children.values():
-        run.invariants = []
-        run.deferred = []
-        for inner in run.iterations.values():
-            _drop_values(inner)

@@ -22,7 +22,7 @@ from headrace._src.core.tensor_shape import TensorShape
 from headrace._src.devices.device import Device
 from headrace._src.distributed import messages as say
 from headrace._src.distributed.cluster_spec import task_of
-from headrace._src.distributed.master import Divided
+from headrace._src.distributed.sessions import Divided
 from headrace._src.distributed.values import holds_handle
 from headrace._src.graph.dataflow import Dataflow
 from headrace._src.graph.flow_def import encode_flow

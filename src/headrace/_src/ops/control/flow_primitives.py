@@ -1,7 +1,7 @@
 """The primitives of control flow: Switch, Merge, Enter, Exit, NextIteration and related ops.
 
-`graph.control_roles` defines their effect on dead tensors and frames, and `runtime.step` implements
-it; kernels only route values. The Ref forms pass on a reference, the others its value.
+`graph.control_roles` defines their effect on dead tensors and frames, and `runtime.iterations`
+implements it; kernels only route values. The Ref forms pass on a reference, the others its value.
 """
 
 from __future__ import annotations
