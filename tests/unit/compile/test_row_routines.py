@@ -81,6 +81,24 @@ def test_negative_indices_are_declined_and_the_size_is_checked_first():
         merge([np.array([2**31 - 1], np.int32)], [np.arange(1)], (), refuse)
 
 
+@pytest.mark.parametrize(("dtype", "rest"), ROWS)
+@pytest.mark.parametrize("count", [0, 1, 300])
+def test_divided_rows_are_put_back(count, dtype, rest):
+    rows, keys = rows_of(count, dtype, rest), RNG.integers(0, 3, count).astype(np.int32)
+    parts = [rows[keys == k] for k in range(4)]
+    undivide = single_ops.routine("undivide_rows", width_of(dtype, rest))
+    np.testing.assert_array_equal(undivide(keys, parts), rows)
+
+
+@pytest.mark.parametrize(
+    "keys", [[0, 2, 0], [0, -1, 1], [0, 0, 0], [1, 1, 0], [0, 0], [2**31 - 1] * 3]
+)
+def test_keys_that_do_not_fit_the_parts_are_declined(keys):
+    undivide = single_ops.routine("undivide_rows", 8)
+    parts = [np.arange(2), np.arange(1)]
+    assert undivide(np.array(keys, np.int32), parts) is None
+
+
 # Keys that are multiples of a power of two fall into few slots of a table unless they are mixed.
 @pytest.mark.parametrize("step", [1, 1 << 40, -3])
 @pytest.mark.parametrize("count", [0, 1, 1000])

@@ -102,6 +102,19 @@ def test_simpler_forms():
     assert left(lambda x: tf.reshape(tf.expand_dims(x, 0), [3, 2])) == ["Reshape"]
 
 
+def test_a_number_takes_the_sign():
+    assert left(lambda x: -x * 0.5) == ["Mul"]
+    assert left(lambda x: 0.5 * -x) == ["Mul"]
+    assert left(lambda x: -x * np.float32([1, 2, 3])) == ["Neg", "Mul"]
+    assert left(lambda x: -x * 2, "int32") == ["Neg", "Mul"]
+    x = tf.placeholder(tf.float32, [4])
+    values = np.float32([0.0, -0.0, 7.5, 3e-45])
+    with tf.Session() as session:
+        for number in (0.3, -0.0, 1e-30):
+            found = session.run(-x * np.float32(number), {x: values})
+            assert found.tobytes() == (-values * np.float32(number)).tobytes()
+
+
 def test_a_shape_that_is_only_declared_is_not_relied_on():
     """A program may have set it wrongly; the reshape then does something."""
     x = tf.placeholder(tf.float32, [2, 3])

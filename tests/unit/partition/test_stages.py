@@ -7,6 +7,7 @@ import pytest
 import headrace as tf
 from headrace._src.core.errors import InternalError
 from headrace._src.graph.partition import Partition
+from headrace._src.graph.verify_flow import verify_dataflow
 from headrace._src.ops.base.stages import (
     arrivals,
     has_stages,
@@ -15,7 +16,14 @@ from headrace._src.ops.base.stages import (
     region_stages,
 )
 from headrace._src.ops.base.transfers import is_recv, is_send
-from headrace._src.partition.stages import NO_STAGE, awaited, levels, verify_stages
+from headrace._src.optimize.prune import prune
+from headrace._src.partition.stages import (
+    NO_STAGE,
+    awaited,
+    earliest_first,
+    levels,
+    verify_stages,
+)
 from headrace._src.partition.verify import verify_partitions
 from tests.unit.partition.steps import joined, parted, partition
 
@@ -56,6 +64,25 @@ def test_the_level_is_the_number_of_crossings():
     found = levels(joined([e], feeds=[x]))
     named = {n.name: level for n, level in found.items() if n.type != "_Transfer"}
     assert named == {"a": 0, "free": 0, "b": 1, "c": 2, "d": 3, "e": 4}
+
+
+def test_a_task_works_in_the_order_in_which_others_send():
+    worker, ps = (f"/job:{job}/replica:0/task:0/device:CPU:0" for job in ("worker", "ps"))
+    x = tf.placeholder(tf.float32, [4], name="x")
+    with tf.device(worker):
+        first, second = tf.tanh(x, name="first"), tf.exp(x, name="second")
+    with tf.device(ps):
+        b = tf.abs(second, name="b")
+        after = tf.negative(b, name="after")
+        a = tf.square(first, name="a")
+        free = tf.constant(1.0, name="free")
+        both = tf.add(after, a + free, name="both")
+    found = earliest_first(prune([both], [], [x]))
+    verify_dataflow(found)
+    names = [n.name for n in found.nodes]
+    assert [n for n in names if n in ("first", "second", "a", "b", "after", "both")] == [
+        *("first", "second", "a", "b", "after", "both")
+    ]
 
 
 def test_a_recv_has_a_greater_stage_than_its_send():

@@ -24,7 +24,7 @@ def fresh_graph():
 
 
 def edge_of(op):
-    return op.attrs["tensor_name"], op.attrs["recv_device"]
+    return op.attrs["recv_device"], op.attrs["tensor_name"]
 
 
 class Task:
@@ -36,6 +36,7 @@ class Task:
         self.in_flight = in_flight
         self.line = line_of(executable, edge_of, edge_of)
         self.outcomes = []
+        self.together = []
 
     def start(self, feeds):
         self.step = BriefStep(1, self.line, feeds, self.send)
@@ -44,9 +45,10 @@ class Task:
     def arrive(self, edge, value):
         self.note(self.step.arrive(edge, value))
 
-    def send(self, edge, number, value):
+    def send(self, edge, number, value, more):
         assert number == 1
         self.in_flight.append((edge, value))
+        self.together.append((edge[1], more))
 
     def note(self, outcome):
         if outcome is not None:
@@ -66,7 +68,7 @@ def run(tasks, values, in_flight, backwards=False):
     while in_flight:
         edge, value = in_flight.pop(-1 if backwards else 0)
         for task in tasks:
-            if edge[1] in task.devices:
+            if edge[0] in task.devices:
                 task.arrive(edge, value)
 
 
@@ -95,6 +97,24 @@ def test_tensors_may_arrive_in_any_order(backwards):
             (fetches, error) = tasks[1].outcomes[0]
             assert error is None and fetches[0] == pytest.approx(wanted)
             assert [len(task.outcomes) for task in tasks] == [1, 1]
+
+
+def test_tensors_with_nothing_slow_between_them_are_sent_together():
+    with on(0):
+        x = tf.Variable([0.5, 1.0])
+        first = tf.tanh(x.read_value(), name="first")
+        second = tf.reshape(first, [2, 1], name="second")
+        third = tf.exp(first, name="third")
+    with on(1):
+        y = tf.reduce_sum(first) + tf.reduce_sum(second) + tf.reduce_sum(third)
+    with session() as s:
+        s.run(tf.global_variables_initializer())
+        tasks, _, in_flight = tasks_of(s, [y])
+        run(tasks, [[], []], in_flight)
+        assert tasks[1].outcomes[0][1] is None
+        sent = tasks[0].together
+        found = [(name.split("/")[0], more) for name, more in sent]
+        assert found == [("first", True), ("second", False), ("third", False)]
 
 
 @pytest.mark.parametrize("value", [None, np.float64([1, 2]), np.float32([1, 2, 3])])
@@ -140,7 +160,7 @@ def test_a_tensor_that_cannot_be_sent_fails_the_step():
         s.run(tf.global_variables_initializer())
         tasks, _, _ = tasks_of(s, [y])
 
-        def send(edge, number, value):
+        def send(edge, number, value, more):
             raise UnavailableError(None, None, "the receiver is gone")
 
         tasks[0].send = send
@@ -196,7 +216,7 @@ def test_a_measured_step_notes_its_time_once():
         while in_flight:
             edge, value = in_flight.pop(0)
             for task in tasks:
-                if edge[1] in task.devices:
+                if edge[0] in task.devices:
                     task.arrive(edge, value)
         ((fetches, error),) = tasks[0].outcomes
         assert error is None and fetches[0].tolist() == [1.25, 5.0]

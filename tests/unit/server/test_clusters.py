@@ -212,7 +212,7 @@ def test_rows_are_gathered_and_updated_where_the_parameters_are(cluster, session
             if not node.name.startswith("gradients/"):
                 devices.setdefault(node.op, set()).add(node.device)
     assert devices["VariableV2"] == devices["GatherV2"] == devices["ScatterSub"] == {PS0, PS1}
-    assert devices["DynamicPartition"] == devices["ParallelDynamicStitch"] == {WORKER}
+    assert devices["DynamicPartition"] == {WORKER}
     shards = [tf.get_default_graph().get_tensor_by_name(f"table/part_{i}:0") for i in range(2)]
     start[[1, 7, 3]] -= 1
     np.testing.assert_array_equal(np.concatenate(session.run(shards)), start)

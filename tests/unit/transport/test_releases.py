@@ -47,3 +47,37 @@ def test_another_thread_may_send_the_end_of_a_lease():
     assert stream.write(Frame(1, 1, b"goes on"))
     for end in ends:
         end.close()
+
+
+def test_a_frame_may_wait_for_the_next_one():
+    ends = socket.socketpair()
+    hello = Hello("task", "w", 0, 1)
+    here, there = (FrameStream(Connection(end, hello, "", True)) for end in ends)
+    value = np.arange(3.0)
+    for first in (Frame(1, 1, b"first"), Frame(1, 1, b"first", (value, value))):
+        assert here.write(first, more=True)
+        assert there.read() == []
+        assert here.write(Frame(1, 2, b"second"))
+        found = there.read()
+        assert [frame.head for frame in found] == [b"first", b"second"]
+        for tensor in found[0].tensors:
+            np.testing.assert_array_equal(tensor, value)
+    for end in ends:
+        end.close()
+
+
+def test_the_end_of_a_lease_takes_no_write_of_its_own():
+    ends = socket.socketpair()
+    hello = Hello("task", "w", 0, 1)
+    slabs = Slabs(1 << 26)
+    here, there = (FrameStream(Connection(end, hello, "", True), slabs=slabs) for end in ends)
+    value = slabs.allocate(1 << 20).view(np.float32)
+    here.write(Frame(1, 1, b"", (value,)))
+    frames = [frame for _ in range(2) for frame in there.read()]
+    del frames
+    written = []
+    there._send = lambda data: written.append(bytes(data)) or len(data)
+    there.write(Frame(2, 1, b"done"))
+    assert len(written) == 1
+    for end in ends:
+        end.close()

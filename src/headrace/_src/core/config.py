@@ -100,7 +100,7 @@ class Settings:
     key_file: str | None = None
     transport: str = "auto"
     link_mb: int = 256
-    spin_us: int = 100
+    spin_us: int = 200
     heartbeat_ms: int = 200
     heartbeats_missed: int = 5
     servers_stay: bool = False
@@ -153,7 +153,7 @@ def read(environment: Mapping[str, str]) -> Settings:
         key_file=environment.get("HEADRACE_KEY_FILE") or None,
         transport=_choice(environment, "HEADRACE_TRANSPORT", "auto", ("auto", "tcp")),
         link_mb=_count(environment, "HEADRACE_LINK_MB", 1, 256),
-        spin_us=_count(environment, "HEADRACE_SPIN_US", 0, 100),
+        spin_us=_count(environment, "HEADRACE_SPIN_US", 0, 200),
         heartbeat_ms=_count(environment, "HEADRACE_HEARTBEAT_MS", 1, 200),
         heartbeats_missed=_count(environment, "HEADRACE_HEARTBEATS_MISSED", 1, 5),
         servers_stay=_flag(environment, "HEADRACE_SERVERS_STAY"),

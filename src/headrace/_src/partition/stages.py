@@ -34,23 +34,50 @@ def levels(flow: Dataflow, place: Callable[[str], str] = str) -> dict[Node, int]
     found: dict[Node, int] = {}
     for node in flow.nodes:
         level, here = 0, place(node.device)
-        for before in (*(v.producer for v in node.inputs), *node.controls):
-            if isinstance(before, Node) and before.constant is None:
-                level = max(level, found[before] + (place(before.device) != here))
+        for before in _before(node):
+            level = max(level, found[before] + (place(before.device) != here))
         found[node] = level
     return found
 
 
 def earliest_first(flow: Dataflow) -> Dataflow:
-    """Sort the nodes of a step of several tasks by their levels. Later passes order accesses to
-    state by the nodes' order, where the client has not: so none waits for another task that need
-    not. TensorFlow leaves that order open.
+    """Sort the nodes of a step of several tasks by their levels, and those of a level in the order
+    in which other tasks send what they need. Later passes order accesses to state by the nodes'
+    order, where the client has not: so none waits for another task that need not. TensorFlow leaves
+    that order open.
     """
     tasks = {_task(device) for device in flow.devices}
     if len(tasks) < 2 or flow.steers:
         return flow
     level = levels(flow, _task)
-    return replace(flow, nodes=tuple(sorted(flow.nodes, key=level.__getitem__)))
+    groups: dict[int, list[Node]] = {}
+    for node in flow.nodes:
+        groups.setdefault(level[node], []).append(node)
+    position: dict[Node, int] = {}
+    arrival: dict[Node, int] = {}  # the position of the last node of another task that one needs
+
+    def arrived(node: Node) -> int:
+        here, last = _task(node.device), -1
+        for before in _before(node):
+            if _task(before.device) != here:
+                last = max(last, position[before])
+            elif level[before] == level[node]:
+                last = max(last, arrival[before])
+        return last
+
+    for _, nodes in sorted(groups.items()):
+        for node in nodes:
+            arrival[node] = arrived(node)
+        for node in sorted(nodes, key=arrival.__getitem__):
+            position[node] = len(position)
+    return replace(flow, nodes=tuple(position))
+
+
+def _before(node: Node) -> Iterable[Node]:
+    """Return the nodes that a node reads and waits for, without constants."""
+    for before in (*(v.producer for v in node.inputs), *node.controls):
+        if isinstance(before, Node) and before.constant is None:
+            yield before
 
 
 def _task(device: str) -> str:

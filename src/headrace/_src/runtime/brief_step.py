@@ -18,6 +18,7 @@ from headrace._src.devices.device import Device
 from headrace._src.devices.resources import Resources
 from headrace._src.graph.dataflow import ValueType, origin_of
 from headrace._src.graph.definition import asks_for_step
+from headrace._src.ops.base.simplify_movement_rules import passes_on
 from headrace._src.ops.base.transfers import NOTHING, RECV, SEND, SEND_CONTROL
 from headrace._src.runtime.executor import Executable, store
 from headrace._src.runtime.pace import Pace
@@ -53,7 +54,8 @@ def line_of(
     """Return the instructions of a brief step, None if another kind of step is needed: it has
     several partitions, or something in it counts dependencies, blocks, or asks for the step.
 
-    incoming, outgoing: return the edge of a Recv or a Send, None if there is none.
+    incoming, outgoing: return the edge of a Recv or a Send, None if there is none. The edge of a
+    Send is a tuple that begins with the receiver.
     """
     if len(executable.parts) != 1 or executable.counts:
         return None
@@ -61,7 +63,25 @@ def line_of(
     if part.program.has_loops:
         return None
     code = [_coded(entry, part.resources, incoming, outgoing) for entry in part.code]
-    return None if None in code else Line(part, code)  # type: ignore[arg-type]
+    return None if None in code else Line(part, _sent_together(code))  # type: ignore[arg-type]
+
+
+def _sent_together(code: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Let a Send wait for the next one to the same receiver if nothing that takes time is between
+    them: several tensors in one go cost hardly more than one.
+    """
+    made = []
+    more: set[Any] = set()  # the receivers of the Sends that follow at once
+    for entry in reversed(code):
+        kind, op, edge, gather, output, _, frees = entry
+        if kind == _SEND:
+            made.append((kind, op, edge, gather, output, edge[0] in more, frees))
+            more.add(edge[0])
+            continue
+        made.append(entry)
+        if kind == _RECV or not passes_on(op.definition):
+            more.clear()
+    return made[::-1]
 
 
 def _coded(
@@ -90,7 +110,8 @@ class BriefStep:
     """One run of a Line. All calls come from the same thread; the one with which the step ends
     returns its outcome, the others None.
 
-    send: called with an edge, the step's number and a tensor for another task.
+    send: called with an edge, the step's number, a tensor for another task, and whether another one
+        for that task follows at once.
     State: the slots, the next instruction, the edge that it waits for, and tensors that have
     arrived and are not used yet.
     """
@@ -102,7 +123,7 @@ class BriefStep:
         number: int,
         line: Line,
         feeds: Sequence[Any],
-        send: Callable[[Any, int, Any], None],
+        send: Callable[[Any, int, Any, bool], None],
     ) -> None:
         self.number = number
         self._line = line
@@ -159,7 +180,9 @@ class BriefStep:
                         store(slots, op, output, result)
                     result = None
                 elif kind == _SEND:
-                    self._send(call, self.number, NOTHING if gather is None else gather(slots)[0])
+                    value = NOTHING if gather is None else gather(slots)[0]
+                    self._send(call, self.number, value, width)
+                    value = None
                 elif call in arrived:
                     slots[output] = value = arrived.pop(call)
                     dtype, sizes = width
@@ -196,7 +219,7 @@ class MeasuredStep(BriefStep):
         number: int,
         line: Line,
         feeds: Sequence[Any],
-        send: Callable[[Any, int, Any], None],
+        send: Callable[[Any, int, Any, bool], None],
         pace: Pace,
     ) -> None:
         super().__init__(number, line, feeds, send)

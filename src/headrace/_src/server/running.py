@@ -189,7 +189,7 @@ class _Graph:
         return peer, kind, head
 
     def begin_line(
-        self, number: int, feeds: list[Any], send: Callable[[Any, int, Any], None]
+        self, number: int, feeds: list[Any], send: Callable[[Any, int, Any, bool], None]
     ) -> BriefStep | None:
         """In the loop: return a run that the loop's thread is to make; None if another has to."""
         if self.line is None:

@@ -15,11 +15,9 @@ from headrace._src.devices.allocator import SHARED_FROM
 from headrace._src.devices.buffers import allocating
 from headrace._src.devices.resources import Resources
 from headrace._src.graph.dataflow import Value
-from headrace._src.graph.definition import Definition
 from headrace._src.graph.partition import PartitionedProgram
 from headrace._src.graph.program import Instruction
-from headrace._src.lowering.rules import Pass
-from headrace._src.ops.base.simplify_movement_rules import relabelled
+from headrace._src.ops.base.simplify_movement_rules import passes_on
 from headrace._src.ops.base.transfers import leaves_task
 
 __all__ = ["sends_in_place"]
@@ -35,7 +33,7 @@ def sends_in_place(program: PartitionedProgram, resources: Resources) -> Guard:
             op = instruction.op
             if leaves_task(op):
                 sent.update(filter(_may_be_large, op.inputs))
-            elif _passes_on(op.definition) and not sent.isdisjoint(op.outputs):
+            elif passes_on(op.definition) and not sent.isdisjoint(op.outputs):
                 sent.add(op.inputs[0])
 
     def guard(instruction: Instruction, kernel: Callable[..., Any]) -> Callable[..., Any]:
@@ -46,11 +44,6 @@ def sends_in_place(program: PartitionedProgram, resources: Resources) -> Guard:
         return kernel if shared is None else allocating(kernel, shared.allocate, SHARED_FROM)
 
     return guard
-
-
-def _passes_on(definition: Definition) -> bool:
-    """Return whether the result of an op is in the memory of its first input."""
-    return isinstance(definition.lower, Pass) or definition.simplify is relabelled
 
 
 def _may_be_large(value: Value) -> bool:

@@ -393,14 +393,16 @@ class Task:
         self.finished += error is None
         return self._worker.ended(step, fetches, error)
 
-    def send_tensor(self, edge: tuple[Peer, int, bytes], step: int, tensor: Any) -> None:
-        """In the loop: send a tensor of a step to another task."""
+    def send_tensor(
+        self, edge: tuple[Peer, int, bytes], step: int, tensor: Any, more: bool
+    ) -> None:
+        """In the loop: send a tensor of a step to another task. more: see Link.send."""
         peer, kind, head = edge
         links = self._links.get(peer)
         if not links:
             raise errors.UnavailableError(None, None, f"{peer.name} is gone")
         link = links[0]
-        link.send(Frame(kind, step, head, (shared(tensor) if link.unix else tensor,)))
+        link.send(Frame(kind, step, head, (shared(tensor) if link.unix else tensor,)), more)
 
     def tell(self, peer: Peer, message: Any) -> None:
         """Send a message, from any thread."""

@@ -43,6 +43,7 @@ __all__ = [
     "as_array",
     "encode",
     "encode_small",
+    "joined",
 ]
 
 if sys.byteorder != "little":  # tensors travel as they are in memory
@@ -174,7 +175,7 @@ def encode(
     entries = b"".join(table)
     header = HEADER.pack(MAGIC, kind, flags, len(tensors), number, len(head), len(entries), size)
     if scattered:
-        return _joined([header, head, entries, *body])
+        return joined([header, head, entries, *body])
     return [b"".join((header, head, entries, *body))]
 
 
@@ -277,7 +278,7 @@ def _as_bytes(element: Any) -> bytes:
     )
 
 
-def _joined(buffers: list[Any]) -> list[bytes | memoryview]:
+def joined(buffers: list[Any]) -> list[bytes | memoryview]:
     """Join neighbouring small buffers, so that few are given to the system."""
     result: list[bytes | memoryview] = []
     small: list[bytes] = []

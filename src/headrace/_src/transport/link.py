@@ -93,12 +93,14 @@ class Link:
     def closed(self) -> bool:
         return self._stream.error is not None
 
-    def send(self, frame: Frame) -> None:
+    def send(self, frame: Frame, more: bool = False) -> None:
         """Send a frame, from any thread. Large arrays are not copied: they must not change until
         `queued_bytes` is 0. Raises UnavailableError if the link is closed.
+
+        more: another frame follows at once; this one may wait for it
         """
         try:
-            if not self._stream.write(frame):
+            if not self._stream.write(frame, more):
                 self._watch_writing()
         except errors.UnavailableError as error:
             self._stream.end(error)  # the loop sees the end and calls on_closed

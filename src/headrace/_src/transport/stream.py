@@ -11,7 +11,8 @@ its own, stay within the budget, or if nothing is unread. Otherwise it waits her
 told so (OFFER); the peer asks for more (REQUEST, with all bytes that it has read so far) when it
 has read some. Other frames overtake those that wait.
 
-State, under `_lock`: `_queue` the buffers that are not written yet; `error` why the stream has
+State, under `_lock`: `_queue` the buffers that are not written yet; `_held` those of frames that
+go with the next one; `error` why the stream has
 ended; `_leases` blocks that the peer may read; `_announced` slabs that the peer has; `_offers`
 frames that wait; counts of large bytes: `_sent` and `_read_there` of what we sent, `unread` and
 `_read_here`, `_reported` of what we received.
@@ -43,6 +44,7 @@ from headrace._src.transport.frame import (
     ProtocolError,
     encode,
     encode_small,
+    joined,
 )
 from headrace._src.transport.slabs import SLAB_TENSOR, Block, MappedSlabs, Slabs, shared_slabs
 
@@ -120,6 +122,7 @@ class FrameStream:
         self._busy = False  # while the queue is changed
         self._lock = Lock()
         self._queue: deque[Any] = deque()
+        self._held: list[Any] = []
         self._send, self._receive = self.socket.send, self.socket.recvmsg_into
         self._fds: deque[int] = deque()
         self._awaited = 1  # bytes that the socket waits for before it is readable
@@ -142,22 +145,22 @@ class FrameStream:
 
     # -- Sending -----------------------------------------------------------------------------------
 
-    def write(self, frame: Frame) -> bool:
-        """Send a frame, or queue the rest of it; returns False if `flush` has to be called."""
-        if not self._released:
-            data = encode_small(frame)
-            if data is not None:
-                return self._write([data])
-        else:
-            self.send_releases()
+    def write(self, frame: Frame, more: bool = False) -> bool:
+        """Send a frame, or queue the rest of it; returns False if `flush` has to be called.
+
+        more: another frame follows at once, and this one may go with it
+        """
+        # A peer that uses its memory again finds it free when the frame comes.
+        first = self._releases() if self._released else []
+        data = encode_small(frame)
+        if data is not None:
+            return self._write([*first, data], more)
         if self._budget is not None and frame.tensors:
             size = large_bytes(frame)
             if size and not self._admit(frame, size):
-                return not self._queue
+                return (not first or self._write(first)) and not self._queue
         buffers = encode(frame, self._place_or_none, 0, self._large)
-        if self._released:  # a peer that uses its memory again finds it free when the frame comes
-            buffers = [*self._releases(), *buffers]
-        return self._write(buffers)
+        return self._write([*first, *buffers], more)
 
     def flush(self) -> bool:
         """Write what is queued, as far as the socket takes it; returns whether that was all."""
@@ -168,10 +171,16 @@ class FrameStream:
             finally:
                 self._busy = False
 
-    def _write(self, buffers: list[Any]) -> bool:
+    def _write(self, buffers: list[Any], more: bool = False) -> bool:
         with self._lock:
             self._busy = True
             try:
+                if more or self._held or len(buffers) > 1:
+                    self._held += buffers
+                    if more and self.error is None:
+                        return True
+                    buffers = joined(self._held)
+                    self._held = []
                 if faults.armed and (kind := faults.due("mid-frame")):
                     buffers = self._suffer(kind, buffers)
                 if len(buffers) > 1 or self._queue or self.error is not None:
@@ -464,6 +473,7 @@ class FrameStream:
             if self.error is None:
                 self.error = error
             self._queue.clear()
+            self._held.clear()
             self._offers.clear()
             self.queued = self.waiting = 0
             blocks = list(self._leases.values())

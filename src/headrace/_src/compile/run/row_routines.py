@@ -19,6 +19,7 @@ from headrace._src.compile.kernels.singles.row_moves import (
     IndexRange,
     LastPlaces,
     MergeRows,
+    UndivideRows,
 )
 from headrace._src.compile.native import machine_code
 from headrace._src.devices.buffers import address, empty_aligned
@@ -51,15 +52,19 @@ def divide_rows(width: int) -> Callable[..., list[np.ndarray] | None]:
     run = _alone(DivideRows(width))
 
     def divide(rows: np.ndarray, keys: np.ndarray, count: int) -> list[np.ndarray] | None:
-        result = empty_aligned(rows.shape, rows.dtype)
-        ends, done = (ctypes.c_int64 * count)(), ctypes.c_int64()
-        sizes = _words(len(rows), count, prod(rows.shape[1:]) * rows.itemsize)
-        places = address(rows), address(keys), address(result), _at(ends), _at(done)
-        run(_at(sizes), *places)
-        if done.value != len(rows):
+        shape, total = rows.shape, len(rows)
+        result = empty_aligned(shape, rows.dtype)
+        # In one array, since making one takes as long as moving a row: sizes, done, ends.
+        words = _words(total, count, rows.nbytes // (total or 1), 0, *[0] * count)
+        sizes = _at(words)
+        run(sizes, address(rows), address(keys), address(result), sizes + 32, sizes + 24)
+        if words[3] != total:
             return None
-        starts = [0, *ends]
-        return [result[starts[i] : starts[i + 1]] for i in range(count)]
+        parts, start = [], 0
+        for end in words[4:]:
+            parts.append(result[start:end])
+            start = end
+        return parts
 
     return divide
 
@@ -91,6 +96,29 @@ def merge_rows(width: int) -> Callable[..., np.ndarray | None]:
         return result
 
     return merge
+
+
+def undivide_rows(width: int) -> Callable[..., np.ndarray | None]:
+    """The function (keys, parts) that merges rows that were divided by int32 keys; None unless each
+    part has as many rows as there are keys of it.
+    """
+    run = _alone(UndivideRows(width))
+
+    def undivide(keys: np.ndarray, parts: Sequence[np.ndarray]) -> np.ndarray | None:
+        if sum(map(len, parts)) != len(keys):
+            return None
+        total = len(keys)
+        result = empty_aligned((total, *parts[0].shape[1:]), parts[0].dtype)
+        # In one array, as in `divide_rows`: sizes, done, and the parts.
+        described = [total, result.nbytes // (total or 1), 0, len(parts)]
+        for rows in parts:
+            described += (len(rows), 0, address(rows))
+        words = _words(*described)
+        sizes = _at(words)
+        run(sizes + 24, sizes, address(keys), address(result), sizes + 16)
+        return result if words[2] == total else None
+
+    return undivide
 
 
 def _table(count: int) -> tuple[np.ndarray, int]:
@@ -134,4 +162,5 @@ ROW_ROUTINES: dict[str, Callable[..., Any]] = {
     "first_places": first_places,
     "last_places": last_places,
     "merge_rows": merge_rows,
+    "undivide_rows": undivide_rows,
 }

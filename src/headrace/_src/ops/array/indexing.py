@@ -16,6 +16,7 @@ from headrace._src.graph.operation import Operation, Tensor
 from headrace._src.lowering import row_anchors
 from headrace._src.lowering.rules import Anchor
 from headrace._src.ops.array.index_checks import check_indices, row_numbers, take
+from headrace._src.ops.array.undividing import gathered_positions
 from headrace._src.ops.base.builder import OpBuilder
 from headrace._src.ops.base.counted import counted
 from headrace._src.ops.base.define import b, composed, define
@@ -167,6 +168,7 @@ def _dense_gather_gradient(
     ],
     lower=Anchor("gather", row_anchors.gather),
     rows=RowPart.TAKES,
+    simplify=gathered_positions,
 )
 def gather_v2(params, indices, axis, batch_dims=None, name=None):
     """Take slices of `params` along an axis, in the order of `indices`."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +17,7 @@ from headrace._src.graph.operation import Operation, Tensor
 from headrace._src.lowering import generated
 from headrace._src.ops.array.filling import zero_array
 from headrace._src.ops.array.group_by_key import stable_order
+from headrace._src.ops.array.undividing import check_keys, is_plain, merged_positions, width
 from headrace._src.ops.base import infer
 from headrace._src.ops.base.builder import OpBuilder
 from headrace._src.ops.base.define import b, composed, define
@@ -42,21 +42,21 @@ def _partition_infer(c: Any, data: TensorShape, keys: TensorShape) -> Any:
 def _partition_kernel(
     data: np.ndarray, partitions: np.ndarray, *, num_partitions: int
 ) -> list[np.ndarray]:
-    rank = np.ndim(partitions)
-    if np.shape(data)[:rank] != np.shape(partitions):
+    data, partitions = np.asarray(data), np.asarray(partitions)
+    rank = partitions.ndim
+    if data.shape[:rank] != partitions.shape:
         raise ValueError(
             f"data.shape must start with partitions.shape, got data.shape = "
-            f"{list(np.shape(data))}, partitions.shape = {list(np.shape(partitions))}"
+            f"{list(data.shape)}, partitions.shape = {list(partitions.shape)}"
         )
-    keys = np.asarray(partitions).reshape(-1)
-    rows = np.reshape(data, (keys.size, *np.shape(data)[rank:]))
+    rows, keys = data, partitions
+    if rank != 1:
+        keys = partitions.reshape(-1)
+        rows = data.reshape(keys.size, *data.shape[rank:])
     found = _divided(rows, keys, num_partitions)
     if found is not None:
         return found
-    outside = (keys < 0) | (keys >= num_partitions)
-    if outside.any():
-        at = int(np.argmax(outside))
-        raise ValueError(f"partitions[{at}] = {keys[at]} is not in [0, {num_partitions})")
+    check_keys(keys, num_partitions)
     ordered = rows[stable_order(keys)]
     ends = np.cumsum(np.bincount(keys, minlength=num_partitions))
     return np.split(ordered, ends[:-1])
@@ -66,21 +66,10 @@ def _divided(rows: np.ndarray, keys: np.ndarray, count: int) -> list[np.ndarray]
     """Divide rows by generated code, in a fifth of the time if they are few; None where there is
     none, and where a key is out of range.
     """
-    if not (_is_plain(rows) and _is_plain(keys) and generated.worthwhile(rows.size)):
+    if not (is_plain(rows) and is_plain(keys) and generated.worthwhile(rows.size)):
         return None
-    divide = generated.routine("divide_rows", _width(rows.dtype, rows.shape[1:]))
+    divide = generated.routine("divide_rows", width(rows.dtype, rows.shape[1:]))
     return None if divide is None else divide(rows, keys, count)
-
-
-def _is_plain(array: np.ndarray) -> bool:
-    """Return whether generated code can read an array."""
-    flags = array.flags
-    return flags.c_contiguous and flags.aligned and not array.dtype.hasobject
-
-
-def _width(dtype: np.dtype, rest: tuple[int, ...]) -> int:
-    """Return the bytes of rows of one element, which a register holds; 0 for other rows."""
-    return dtype.itemsize if math.prod(rest) == 1 and dtype.itemsize in (4, 8) else 0
 
 
 def _partition_gradient(b: OpBuilder, op: Operation, *grads: Any) -> Any:
@@ -181,12 +170,12 @@ def _merged(
     indices: list[np.ndarray], data: list[np.ndarray], rest: tuple[int, ...]
 ) -> np.ndarray | None:
     """Merge rows by generated code; None where there is none, and where an index is negative."""
-    if not all(map(_is_plain, [*indices, *data])):
+    if not all(map(is_plain, [*indices, *data])):
         return None
     if not generated.worthwhile(sum(rows.size for rows in data)):
         return None
     dtype = data[0].dtype
-    merge = generated.routine("merge_rows", _width(dtype, rest))
+    merge = generated.routine("merge_rows", width(dtype, rest))
     if merge is None:
         return None
     return merge(indices, data, rest, lambda count: _check_merged(count, rest, dtype))
@@ -205,6 +194,7 @@ def _stitch_op(op_type: str) -> Any:
         infer=_stitch_infer,
         kernel=_stitch_kernel,
         gradient=_stitch_gradient,
+        simplify=merged_positions,
         samples=[
             Sample([[0, 2], [1, 3]], [r(2), r(2)], N=2),
             Sample([1, [2, 0]], [r(3), r(2, 3)], N=2),

@@ -11,8 +11,9 @@ import numpy as np
 
 from headrace._src.core.errors import ShapeError
 from headrace._src.graph.dataflow import Node, Value
-from headrace._src.graph.definition import lookup
+from headrace._src.graph.definition import Definition, lookup
 from headrace._src.graph.inference import inferred_shapes
+from headrace._src.lowering.rules import Pass
 from headrace._src.ops.base.simplify_rules import Answer, as_constant, same_type, uniform
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "chosen",
     "extreme_of_broadcast",
     "joined",
+    "passes_on",
     "relabelled",
     "sliced",
     "split",
@@ -65,6 +67,11 @@ def relabelled(node: Node) -> Answer:
     if value is node.inputs[0] or value.type.sizes is None or not _says_shape(node):
         return None
     return replace(node, inputs=(value, *node.inputs[1:]))
+
+
+def passes_on(definition: Definition) -> bool:
+    """Return whether the result of an op is in the memory of its first input, and takes no time."""
+    return isinstance(definition.lower, Pass) or definition.simplify is relabelled
 
 
 def _is_vector(value: Value) -> bool:

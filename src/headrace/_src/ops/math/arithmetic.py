@@ -6,6 +6,7 @@ Every gradient passes through `b.unbroadcast`, which undoes the broadcasting.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import reduce
 from typing import Any
 
@@ -16,7 +17,7 @@ from headrace._src.core.export import export
 from headrace._src.core.tensor_shape import TensorShape, as_shape
 from headrace._src.graph.composite import IndexedSlices
 from headrace._src.graph.dataflow import Node, Value
-from headrace._src.graph.definition import Kind, Precision, Sample
+from headrace._src.graph.definition import Kind, Precision, Sample, lookup
 from headrace._src.graph.operation import Tensor
 from headrace._src.lowering.rules import Elementwise, Site
 from headrace._src.ops.array.broadcasting import same_shapes, settle_axes
@@ -28,6 +29,7 @@ from headrace._src.ops.base.dispatch import dispatched
 from headrace._src.ops.base.samples import pairs, r
 from headrace._src.ops.base.simplify_rules import (
     Answer,
+    as_constant,
     equals_input,
     idempotent,
     negated,
@@ -90,6 +92,7 @@ def _negative_zero(value: Value) -> bool:
 
 _sum_simplify = neutral(_negative_zero, _negative_zero)
 _difference_simplify = neutral(right=lambda y: zero(y, 1))
+_product_simplify = neutral(one, one)
 
 
 def _sub_simplify(node: Node) -> Answer:
@@ -97,6 +100,21 @@ def _sub_simplify(node: Node) -> Answer:
     if zero(x, -1) and same_type(y, node):
         return negated(node, y)
     return _difference_simplify(node)
+
+
+def _mul_simplify(node: Node) -> Answer:
+    """-x * c is x * -c, for a number c."""
+    answer = _product_simplify(node)
+    if answer is not None or not node.types[0].dtype.is_floating:
+        return answer
+    for value, factor in (node.inputs, node.inputs[::-1]):
+        number, inner = factor.constant, value.producer
+        if number is None or number.size != 1 or not isinstance(inner, Node):
+            continue
+        if inner.definition is lookup("Neg") and inner.constant is None and not inner.controls:
+            opposite = as_constant(node, np.asarray(np.negative(number)), "opposite")
+            return replace(node, inputs=(inner.inputs[0], opposite))
+    return None
 
 
 def _add_gradient(b: OpBuilder, op: Any, dz: Any) -> Any:
@@ -169,7 +187,7 @@ def subtract(x, y, name=None):
     _mul_gradient,
     commutative=True,
     lower=lambda e, x, y: x * y,
-    simplify=neutral(one, one),
+    simplify=_mul_simplify,
     precision=Precision.EITHER,
 )
 def multiply(x, y, name=None):

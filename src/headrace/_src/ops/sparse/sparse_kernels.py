@@ -21,6 +21,7 @@ from headrace._src.ops.math.sum_precision import widened
 Parts = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 _LARGEST = np.iinfo(np.int64).max
+_FEW = 64  # rows
 
 
 def check_parts(indices: Any, values: Any, shape: Any) -> Parts:
@@ -56,6 +57,8 @@ def inside(indices: np.ndarray, start: Any, stop: Any) -> np.ndarray:
     """Return which rows are in the box from `start` up to `stop`. Rows are short, so go
     by columns.
     """
+    if len(indices) <= _FEW:  # all at once is faster
+        return ((indices >= start) & (indices < stop)).all(axis=1)
     found = np.ones(len(indices), bool)
     for axis in range(indices.shape[1]):
         column = indices[:, axis]

@@ -13,7 +13,7 @@ from headrace._src.compile.codegen.emit import I1, I8, I32, I64, PTR, Function, 
 from headrace._src.compile.codegen.kernel_spec import Team
 from headrace._src.compile.kernels.rows.gather_rows import load_index
 
-__all__ = ["DivideRows", "FirstPlaces", "IndexRange", "LastPlaces", "MergeRows"]
+__all__ = ["DivideRows", "FirstPlaces", "IndexRange", "LastPlaces", "MergeRows", "UndivideRows"]
 
 _PIECE = 32  # bytes that are copied at once
 _HASH = 0x9E3779B97F4A7C15  # 2^64 divided by the golden ratio
@@ -189,6 +189,55 @@ class MergeRows(_Serial):
 
         f.loop(0, f.load(I64, parts), vector)
         f.loop(0, total, clear)
+
+
+@dataclass(frozen=True)
+class UndivideRows(_Serial):
+    """result[i] = the next row of part keys[i]. `parts` as for IndexRange, with a place of eight
+    bytes for the next row instead of indices. `sizes`: the number of rows, and the bytes of a row.
+    `done`: how many keys come before one that is out of range, or whose part has no row left.
+    """
+
+    width: int
+
+    arguments = ("inout:parts", "sizes", "keys", "out:result", "out:done")
+
+    def emit(self, team: Team) -> None:
+        f = team.f
+        parts, sizes, keys, result, done = team.args
+        total, count, size = f.load(I64, parts), f.load(I64, sizes), f.load(I64, sizes, 1)
+        rows = _Rows(team, self.width, size)
+
+        def key(i: Reg) -> Reg:
+            return load_index(f, "int32", keys, i)
+
+        def has_row(i: Reg) -> Reg:
+            def in_part() -> Reg:
+                length, _, _ = _part(f, parts, key(i))
+                return f.icmp("slt", f.load(I64, parts, _next(f, key(i))), length)
+
+            def inside() -> Reg:
+                (found,) = f.when(f.icmp("ult", key(i), total), in_part, lambda: f.const(False, I1))
+                return found
+
+            (found,) = f.when(f.icmp("slt", i, count), inside, lambda: f.const(False, I1))
+            return found
+
+        def move(i: Reg) -> Reg:
+            part = key(i)
+            _, _, source = _part(f, parts, part)
+            place = f.load(I64, parts, _next(f, part))
+            rows.copy(result, i, source, place)
+            f.store(f.add(place, 1), parts, _next(f, part))
+            return f.add(i, 1)
+
+        (moved,) = f.repeat(has_row, move, [f.const(0, I64)])
+        f.store(moved, done)
+
+
+def _next(f: Function, part: Reg) -> Reg:
+    """Return the index of the place that counts the rows of a part."""
+    return f.add(f.mul(part, 3), 2)
 
 
 def _part(f: Function, parts: Reg, k: Reg) -> tuple[Reg, Reg, Reg]:
