@@ -94,28 +94,48 @@ class ReducePlan:
 
 
 class Reduced:
-    """One round: its inputs and its results.
+    """One round: its inputs and its results, which may be the same arrays.
 
-    inputs: their offsets in the shared memory of this process. offset: that of the space for all
-    results. This object keeps both alive: others use them until all have done their shares.
+    places: the offsets of the inputs and of the results in the shared memory of this process. This
+    object keeps both alive: others use them until all have done their shares.
     """
 
     def __init__(
-        self, plan: ReducePlan, arrays: Sequence[np.ndarray], shared: SharedMemory | None
+        self,
+        plan: ReducePlan,
+        arrays: Sequence[np.ndarray],
+        shared: SharedMemory | None,
+        in_place: bool = False,
     ) -> None:
         self.plan = plan
         self.arrays = [a if a.flags.c_contiguous else np.ascontiguousarray(a) for a in arrays]
-        self.inputs: list[int] = []
+        self.places: list[int] = []
+        self._copied: list[int] = []  # the results in memory that the next round uses again
         if shared is None:
-            space = _pool.take(plan.total)
+            self._make_results(_pool.take(plan.total))
+            return
+        self.places, copied = shared.placed(self.arrays)
+        if in_place:
+            self.results, self._copied = self.arrays, copied
+            self.places *= 2
         else:
             space = shared.slabs.allocate(max(plan.total, 1))
-            self.offset = address_of(space) - shared.base
-            self.inputs = shared.placed(self.arrays)
+            self._make_results(space)
+            offset = address_of(space) - shared.base
+            self.places += [offset + start for start in plan.starts]
+
+    def _make_results(self, space: Any) -> None:
+        plan = self.plan
         self.results = [
             np.ndarray(shape, plan.dtype, space, start)
             for shape, start in zip(plan.shapes, plan.starts, strict=True)
         ]
+
+    def take(self) -> list[np.ndarray]:
+        """Return the results, once they are complete."""
+        for i in self._copied:
+            self.results[i] = self.results[i].copy()
+        return self.results
 
     def view(self, piece: TensorPiece, results: bool) -> np.ndarray:
         """Return a piece of an input or of a result, as elements."""
@@ -135,9 +155,9 @@ class SharedMemory:
         self._room: np.ndarray | None = None
         self._held: dict[int, np.ndarray] = {}
 
-    def placed(self, arrays: list[np.ndarray]) -> list[int]:
-        """Return the arrays' offsets; those that are elsewhere, as small ones and those of NumPy's
-        kernels are, are copied first, and replaced in the list.
+    def placed(self, arrays: list[np.ndarray]) -> tuple[list[int], list[int]]:
+        """Return the arrays' offsets, and the numbers of those that are elsewhere, as small ones
+        and those of NumPy's kernels are. These are copied first, and replaced in the list.
         """
         offsets = []
         others = []
@@ -149,7 +169,7 @@ class SharedMemory:
                 others.append(i)
         if others:
             self._copy(arrays, offsets, others)
-        return offsets
+        return offsets, others
 
     def _copy(self, arrays: list[np.ndarray], offsets: list[int], others: list[int]) -> None:
         held = [self._held.get(i) for i in others]
@@ -199,13 +219,13 @@ class SharedReduce:
     def begin(self, reduced: Reduced) -> None:
         """Tell the others where this process's buffers are."""
         self.round += 1
-        count = 1 + len(reduced.inputs)
+        count = len(reduced.places)
         line, words = self._line, self._words
         if words is None or len(words) != count:
             room = self.memory.slabs.allocate(8 * count)
             words = self._words = room.view(np.int64)
             line[BUFFERS] = address_of(room) - self.memory.base
-        words[:] = (reduced.offset, *reduced.inputs)
+        words[:] = reduced.places
         line[SIGNATURE] = reduced.plan.signature
         line[ARRIVED] = self.round
 
@@ -266,7 +286,7 @@ class SharedReduce:
         if self._index >= owners:
             return 0
         plan = reduced.plan
-        words = [self._words_of(i, 1 + len(plan.sizes)) for i in range(len(self._desks))]
+        words = [self._words_of(i, plan) for i in range(len(self._desks))]
         # Memory comes back in the same places, so most rounds do what another one has done.
         key = plan.signature, owners, to_all, *[each.tobytes() for each in words]
         found = self._calls.get(key)
@@ -284,16 +304,15 @@ class SharedReduce:
     ) -> tuple[Callable[[], Any], int]:
         """Return a function that reduces this process's share, and the bytes that it moves."""
         buffers = [self._addresses(i, found, plan) for i, found in enumerate(words)]
-        results = [each[0] for each in (buffers if to_all else [buffers[self._index]])]
+        results = buffers if to_all else [buffers[self._index]]
         share = plan.share(owners, self._index)
         if to_all and len(buffers) == 2 and plan.alone:
-            results, share = [buffers[self._index][0]], plan.share(1, 0)
+            results, share = [buffers[self._index]], plan.share(1, 0)
         others = len(buffers) + len(results) - 2
         rows = []
         for tensor, start, stop in share:
-            at = plan.starts[tensor] + start
-            sources = [each[1 + tensor] + start for each in buffers]
-            rows.append((stop - start, sources, [each + at for each in results]))
+            sources = [given[tensor] + start for given, _ in buffers]
+            rows.append((stop - start, sources, [made[tensor] + start for _, made in results]))
         call = prepared(plan, rows, plan.divisor if to_all else 1)
         return call, others * sum(nbytes for nbytes, _, _ in rows)
 
@@ -303,34 +322,35 @@ class SharedReduce:
             return 0
         plan = reduced.plan
         places = [
-            self._addresses(i, self._words_of(i, 1 + len(plan.sizes)).tolist(), plan)[0]
+            self._addresses(i, self._words_of(i, plan).tolist(), plan)[1]
             for i in range(len(self._desks))
         ]
         own = places.pop(self._index)
         rows = []
         for tensor, start, stop in plan.share(owners, self._index):
-            at = plan.starts[tensor] + start
-            rows.append((stop - start, [own + at], [each + at for each in places]))
+            targets = [each[tensor] + start for each in places]
+            rows.append((stop - start, [own[tensor] + start], targets))
         prepared(plan, rows, 1)()
         return len(places) * sum(nbytes for nbytes, _, _ in rows)
 
-    def _words_of(self, i: int, count: int) -> np.ndarray:
-        """Return where a process says that its results and its inputs are."""
+    def _words_of(self, i: int, plan: ReducePlan) -> np.ndarray:
+        """Return where a process says that its inputs and its results are."""
         line = self._lines[i]
         assert line is not None
-        offset = int(line[BUFFERS])
+        offset, count = int(line[BUFFERS]), 2 * len(plan.sizes)
         known = self._words_at[i]
         if known is None or known[0] != (offset, count):
             known = self._words_at[i] = (offset, count), self._desks[i].words(offset, count)
         return known[1]
 
-    def _addresses(self, i: int, words: list[int], plan: ReducePlan) -> list[int]:
-        """Return the addresses of a process's results and of its inputs."""
+    def _addresses(self, i: int, words: list[int], plan: ReducePlan) -> tuple[list[int], list[int]]:
+        """Return the addresses of a process's inputs and of its results."""
         limit, base = self._desks[i].size, self._desks[i].base
-        for offset, size in zip(words, (plan.total, *plan.sizes), strict=True):
+        for offset, size in zip(words, plan.sizes * 2, strict=True):
             if offset < 0 or offset + size > limit:
                 raise errors.InternalError(None, None, f"no {size} bytes at {offset} of a process")
-        return [base + offset for offset in words]
+        found, count = [base + offset for offset in words], len(plan.sizes)
+        return found[:count], found[count:]
 
     def finish(self) -> None:
         """Tell the others that this process has done its share."""
