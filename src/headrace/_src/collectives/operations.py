@@ -161,9 +161,8 @@ class AllReduce:
             self._round += 1
             self._reduced, self._error = reduced, None
             self._phase = _Phase.ARRIVING
-            if self._shared is not None:
-                self._shared.begin(reduced)
-                self._wake_others()
+            if self._shared is not None and self._begin_shared(self._shared, reduced):
+                return self._take()
             if self._advance(around.patience):
                 return self._take()
             pending = self._pending = Pending(self._what, self.given_up)
@@ -247,6 +246,16 @@ class AllReduce:
             raise error
         assert reduced is not None
         return reduced.take()
+
+    def _begin_shared(self, shared: SharedReduce, reduced: Reduced) -> bool:
+        """Let the others know of the round; return whether it is over already."""
+        over = shared.begin(reduced)
+        if over:
+            self._around.count(shared=shared.moved)
+            self._phase = _Phase.FINISHING if over == 1 else _Phase.IDLE
+        if over < 2:
+            self._wake_others()
+        return over == 2
 
     def _advance(self, seconds: float) -> bool:
         """Go on as far as possible, waiting a little; return whether the round is over."""

@@ -14,11 +14,13 @@ itself; its caller does.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import time
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import blake2b
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -39,8 +41,8 @@ from headrace._src.compile.native.buffer_reduction import (
     BufferReduction,
     reduce_by_numpy,
     reduction,
-    waiter,
 )
+from headrace._src.compile.native.reduction_rounds import RoundWords, quick_round, waiter
 from headrace._src.core import errors
 from headrace._src.devices.buffers import address as address_of
 from headrace._src.devices.target import cores_share_a_cache, host
@@ -58,6 +60,8 @@ Row = tuple[int, list[int], list[int]]
 _READ_ALL = 2 << 20
 _CALLS = 64  # that are kept
 _ROUNDS = 256  # of looking at words before the time is asked for
+_LOOKS = 1024  # in a quick round, some 30 us: few ranks are later than that
+_ROUND = RoundWords(ARRIVED, DONE, ASLEEP)
 
 
 def key_of(name: str) -> int:
@@ -114,7 +118,7 @@ class Reduced:
         if shared is None:
             self._make_results(_pool.take(plan.total))
             return
-        self.places, copied = shared.placed(self.arrays)
+        self.places, copied = shared.placed(self.arrays, plan)
         if in_place:
             self.results, self._copied = self.arrays, copied
             self.places *= 2
@@ -147,55 +151,71 @@ class Reduced:
 class SharedMemory:
     """The shared memory of this process, as one collective uses it.
 
-    State: room for inputs that are not in it, used again in every round, and arrays there.
+    State: copies of inputs that are not in it, with their offsets; their memory is used again in
+    every round of the same plan, in which the same inputs have to be copied.
     """
 
     def __init__(self, slabs: Slabs, base: int, size: int) -> None:
         self.slabs, self.base, self._size = slabs, base, size
-        self._room: np.ndarray | None = None
-        self._held: dict[int, np.ndarray] = {}
+        self._copies: list[tuple[np.ndarray, int]] = []
+        self._copied: tuple[ReducePlan, list[int]] | None = None
 
-    def placed(self, arrays: list[np.ndarray]) -> tuple[list[int], list[int]]:
+    def placed(self, arrays: list[np.ndarray], plan: ReducePlan) -> tuple[list[int], list[int]]:
         """Return the arrays' offsets, and the numbers of those that are elsewhere, as small ones
         and those of NumPy's kernels are. These are copied first, and replaced in the list.
         """
-        offsets = []
-        others = []
-        for i, each in enumerate(arrays):
-            offset = address_of(each) - self.base
+        base, end = self.base, self._size
+        offsets: list[int] = []
+        others: list[int] = []
+        for i, size in enumerate(plan.sizes):
+            offset = address_of(arrays[i]) - base
             offsets.append(offset)
-            inside = offset >= 0 and offset + each.nbytes <= self._size
-            if not inside or offset % ALIGN:
+            if offset < 0 or offset + size > end or offset % ALIGN:
                 others.append(i)
-        if others:
-            self._copy(arrays, offsets, others)
+        if others and self._copied != (plan, others):
+            self._make_copies(plan, others)
+        for i, (copy, offset) in zip(others, self._copies, strict=False):
+            np.copyto(copy, arrays[i])
+            arrays[i], offsets[i] = copy, offset
         return offsets, others
 
-    def _copy(self, arrays: list[np.ndarray], offsets: list[int], others: list[int]) -> None:
-        held = [self._held.get(i) for i in others]
-        same = all(
-            h is not None and h.shape == arrays[i].shape and h.dtype == arrays[i].dtype
-            for i, h in zip(others, held, strict=True)
-        )
-        if not same or len(held) != len(self._held):
-            starts, total = place([arrays[i].nbytes for i in others])
-            self._room = self.slabs.allocate(max(total, 1))
-            self._held = {
-                i: np.ndarray(arrays[i].shape, arrays[i].dtype, self._room, start)
-                for i, start in zip(others, starts, strict=True)
-            }
-        for i in others:
-            copy = self._held[i]
-            np.copyto(copy, arrays[i])
-            arrays[i] = copy
-            offsets[i] = address_of(copy) - self.base
+    def _make_copies(self, plan: ReducePlan, others: list[int]) -> None:
+        starts, total = place([plan.sizes[i] for i in others])
+        room = self.slabs.allocate(max(total, 1))
+        first = address_of(room) - self.base
+        self._copied = plan, others
+        self._copies = [
+            (np.ndarray(plan.shapes[i], plan.dtype, room, start), first + start)
+            for i, start in zip(others, starts, strict=True)
+        ]
+
+
+class _Share:
+    """The work of this process in a round: what combines its pieces, and the bytes that it moves.
+
+    quick: the address of the table of a quick_round, 0 if it can't be done so.
+    """
+
+    def __init__(self, call: Combination, moved: int) -> None:
+        self.call, self.moved = call, moved
+        self.quick = 0
+
+    def make_quick(self, lines: np.ndarray, own: int, facts: Iterable[tuple[int, int]]) -> None:
+        """Make the table. lines: the addresses of all processes' lines."""
+        call, self._facts = self.call, array("q", chain.from_iterable(facts))
+        function = ctypes.cast(call.function, ctypes.c_void_p).value or 0
+        first = address_of(lines), len(lines), int(lines[own])
+        (at, count), (pieces, _) = self._facts.buffer_info(), call.table.buffer_info()
+        self._table = array("q", [*first, at, count // 2, function, pieces, call.count])
+        self.quick = self._table.buffer_info()[0]
 
 
 class SharedReduce:
     """The all-reduces of one name among the processes of this host.
 
     desks: those of all processes, in the order of their ranks; `index` is this process's own.
-    State: how many rounds have begun, and where the others' lines are, once they have them.
+    State: how many rounds have begun, where the others' lines are, once they have them, and what
+    was told and done in the last round.
     """
 
     def __init__(self, key: int, desks: Sequence[Desk], index: int, memory: Slabs) -> None:
@@ -212,22 +232,42 @@ class SharedReduce:
         self._table[index] = desks[index].address(slot)
         self._missing = [i for i in range(len(desks)) if i != index]
         self._wait = waiter()
+        self._again = quick_round(_ROUND)
         self._words: np.ndarray | None = None  # where this process's buffers are
         self._words_at: list[Any] = [None] * len(desks)  # offset and number of each one's, and they
-        self._calls: dict[Any, tuple[Callable[[], Any], int]] = {}  # by all processes' buffers
+        self._calls: dict[Any, _Share] = {}  # by all processes' buffers
+        self._told: tuple[int, list[int]] | None = None  # the signature and the places of the last
+        self._last: _Share | None = None  # round, and what was done, if it may be done again
 
-    def begin(self, reduced: Reduced) -> None:
-        """Tell the others where this process's buffers are."""
+    def begin(self, reduced: Reduced) -> int:
+        """Tell the others where this process's buffers are. If they come soon, and all have the
+        buffers of the last round, do as then. Return how many of the two phases are over.
+        """
         self.round += 1
-        count = len(reduced.places)
+        told = reduced.plan.signature, reduced.places
+        if told != self._told:
+            self._tell(*told)
+        last = self._last
+        if last is None:
+            self._line[ARRIVED] = self.round
+            return 0
+        return self._again(last.quick, self.round, _LOOKS)
+
+    @property
+    def moved(self) -> int:
+        """The bytes that the last round has read and written in the memory of others."""
+        return 0 if self._last is None else self._last.moved
+
+    def _tell(self, signature: int, places: list[int]) -> None:
+        """Write where this process's buffers are."""
+        self._told, self._last = (signature, places), None
         line, words = self._line, self._words
-        if words is None or len(words) != count:
-            room = self.memory.slabs.allocate(8 * count)
+        if words is None or len(words) != len(places):
+            room = self.memory.slabs.allocate(8 * len(places))
             words = self._words = room.view(np.int64)
             line[BUFFERS] = address_of(room) - self.memory.base
-        words[:] = reduced.places
-        line[SIGNATURE] = reduced.plan.signature
-        line[ARRIVED] = self.round
+        words[:] = places
+        line[SIGNATURE] = signature
 
     def has_all(self, word: int, seconds: float) -> bool:
         """Return whether all processes have set a word of this round, after waiting a little."""
@@ -295,14 +335,14 @@ class SharedReduce:
             if len(self._calls) >= _CALLS:
                 self._calls.clear()
             self._calls[key] = found
-        call, moved = found
-        call()
-        return moved
+        found.call()
+        self._last = found if found.quick else None
+        return found.moved
 
     def _prepare(
         self, words: list[list[int]], plan: ReducePlan, owners: int, to_all: bool
-    ) -> tuple[Callable[[], Any], int]:
-        """Return a function that reduces this process's share, and the bytes that it moves."""
+    ) -> _Share:
+        """Prepare this process's share of the work."""
         buffers = [self._addresses(i, found, plan) for i, found in enumerate(words)]
         results = buffers if to_all else [buffers[self._index]]
         share = plan.share(owners, self._index)
@@ -314,7 +354,21 @@ class SharedReduce:
             sources = [given[tensor] + start for given, _ in buffers]
             rows.append((stop - start, sources, [made[tensor] + start for _, made in results]))
         call = prepared(plan, rows, plan.divisor if to_all else 1)
-        return call, others * sum(nbytes for nbytes, _, _ in rows)
+        share = _Share(call, others * sum(nbytes for nbytes, _, _ in rows))
+        if to_all and self._again is not None and call.function is not None:
+            share.make_quick(self._table, self._index, self._facts(words, plan))
+        return share
+
+    def _facts(self, words: list[list[int]], plan: ReducePlan) -> Iterator[tuple[int, int]]:
+        """Yield the addresses of what the others have told, and the words there."""
+        for i, (known, line) in enumerate(zip(self._words_at, self._lines, strict=True)):
+            if i != self._index:
+                assert line is not None
+                own = int(self._table[i])
+                yield own + 8 * SIGNATURE, plan.signature
+                yield own + 8 * BUFFERS, int(line[BUFFERS])
+                start = address_of(known[1])
+                yield from ((start + 8 * k, word) for k, word in enumerate(words[i]))
 
     def spread(self, reduced: Reduced, owners: int) -> int:
         """Copy this process's share of its own results to the others'."""
@@ -369,28 +423,44 @@ class SharedReduce:
         ]
 
 
-def prepared(plan: ReducePlan, rows: Sequence[Row], divisor: int) -> Callable[[], Any]:
-    """Return a function that combines pieces of memory: the bytes of each, the addresses of its
-    sources, and those of its destinations. Those of large pieces are aligned to 64 bytes.
+class Combination:
+    """Combines pieces of memory when it is called.
+
+    function: that of the native code, None if there is none. table: its argument, with `count`
+    pieces.
     """
-    if not rows:
-        return lambda: None
-    count, targets = len(rows[0][1]), len(rows[0][2])
+
+    def __init__(self, dtype: np.dtype, spec: BufferReduction, rows: Sequence[Row]) -> None:
+        self._dtype, self._spec, self._rows = dtype, spec, rows
+        self.function = _native(dtype, spec)
+        self.table, self.count = array("Q"), len(rows)
+        for nbytes, sources, destinations in rows:
+            self.table.extend((nbytes // dtype.itemsize, *sources, *destinations))
+        self.moves = sum(nbytes for nbytes, _, _ in rows)
+
+    def __call__(self) -> None:
+        if self.function is None:
+            _by_numpy(self._dtype, self._spec, self._rows)
+        else:
+            self.function(self.table.buffer_info()[0], self.count)
+
+
+def prepared(plan: ReducePlan, rows: Sequence[Row], divisor: int) -> Combination:
+    """Return what combines pieces of memory: the bytes of each, the addresses of its sources, and
+    those of its destinations. Those of large pieces are aligned to 64 bytes.
+    """
+    count, targets = (len(rows[0][1]), len(rows[0][2])) if rows else (1, 1)
     large = sum(row[0] for row in rows) * (count + targets) >= host().streamed
-    native, spec = _reduction(plan, count, targets, divisor, large)
-    if native is None:
-        return lambda: _by_numpy(plan.dtype, spec, rows)
-    table = array("Q")
-    for nbytes, sources, destinations in rows:
-        table.extend((nbytes // plan.dtype.itemsize, *sources, *destinations))
-    return lambda: native(table.buffer_info()[0], len(rows))
+    spec = BufferReduction(plan.dtype.name, plan.merge, count, targets, divisor, large)
+    return Combination(plan.dtype, spec, rows)
 
 
 def adder(plan: ReducePlan, divisor: int) -> Callable[[int, int, int, int], Any]:
     """Return a function of a number of bytes, the addresses of two sources, and that of the result,
     which may be one of them.
     """
-    native, spec = _reduction(plan, 2, 1, divisor, False)
+    spec = BufferReduction(plan.dtype.name, plan.merge, 2, 1, divisor)
+    native = _native(plan.dtype, spec)
     if native is None:
         return lambda nbytes, x, y, z: _by_numpy(plan.dtype, spec, [(nbytes, [x, y], [z])])
     table, size = array("Q", [0] * 4), plan.dtype.itemsize
@@ -403,13 +473,9 @@ def adder(plan: ReducePlan, divisor: int) -> Callable[[int, int, int, int], Any]
     return add
 
 
-def _reduction(
-    plan: ReducePlan, sources: int, destinations: int, divisor: int, large: bool
-) -> tuple[Any, BufferReduction]:
-    """Return the native function, None if there is none, and what it does."""
-    spec = BufferReduction(plan.dtype.name, plan.merge, sources, destinations, divisor, large)
-    possible = plan.dtype.name in TYPES and sources <= MOST_SOURCES
-    return reduction(spec) if possible else None, spec
+def _native(dtype: np.dtype, spec: BufferReduction) -> Any:
+    """Return the native function, None if there is none."""
+    return reduction(spec) if dtype.name in TYPES and spec.sources <= MOST_SOURCES else None
 
 
 def _by_numpy(dtype: np.dtype, spec: BufferReduction, rows: Sequence[Row]) -> None:
