@@ -108,6 +108,42 @@ def test_two_ranks_divide_the_work_where_cores_share_a_cache(ranks, monkeypatch,
     assert shared_reduce.ReducePlan(arrays(0), "Add", 1).alone is not share
 
 
+def test_results_take_the_place_of_inputs(ranks):
+    """On one host; also where another rank keeps its inputs. Nothing but the inputs changes."""
+    placed = ranks(3, ["a", "a", "a"])
+    spare = {0, 2}
+    wanted = [np.sum(each, 0) for each in zip(*(arrays(r) for r in range(3)), strict=True)]
+    kept = []
+
+    def start(c):
+        given = arrays(c.rank)
+        for i, each in enumerate(given):
+            if each.nbytes > 1000:  # the others are not in shared memory, so they are copied
+                given[i] = np.ndarray(each.shape, each.dtype, c.memory.allocate(each.nbytes))
+                given[i][...] = each
+        kept.append((c.rank, given))
+        return c.all_reduce("x", given, in_place=c.rank in spare)
+
+    rounds = [placed.run(start) for _ in range(3)]  # results of a round outlive the next ones
+    for made, right in [(m, w) for r in rounds for each in r for m, w in zip(each, wanted)]:
+        np.testing.assert_array_equal(made, right)
+    for rank, given in kept:
+        for before, after, total in zip(arrays(rank), given, wanted, strict=True):
+            in_place = rank in spare and after.nbytes > 1000
+            np.testing.assert_array_equal(after, total if in_place else before)
+
+
+@pytest.mark.parametrize("hosts", [["a", "b"], ["a", "a"]])
+def test_inputs_stay_where_others_still_read_them(ranks, monkeypatch, hosts):
+    """A ring sends them; two ranks whose cores share no cache each read all."""
+    monkeypatch.setattr(shared_reduce, "cores_share_a_cache", lambda: False)
+    placed = ranks(2, hosts)
+    given = [np.full(70_000, c.rank + 1, "f") for c in placed.all]
+    for (found,) in placed.run(lambda c: c.all_reduce("x", [given[c.rank]], in_place=True)):
+        assert (found == 3).all()
+    assert [g[0] for g in given] == [1, 2]
+
+
 def test_nothing_is_moved_twice(placed):
     """Each rank moves at most 2.1 (n - 1) / n of the size, and nothing to the coordinator."""
     count, size = len(placed.all), 1 << 20

@@ -1,5 +1,7 @@
 """Code that reduces buffers of several processes equals NumPy."""
 
+import ctypes
+
 import numpy as np
 import pytest
 
@@ -8,8 +10,8 @@ from headrace._src.compile.native.buffer_reduction import (
     BufferReduction,
     reduce_by_numpy,
     reduction,
-    waiter,
 )
+from headrace._src.compile.native.reduction_rounds import RoundWords, quick_round, waiter
 from headrace._src.devices.buffers import empty_aligned
 
 
@@ -51,3 +53,52 @@ def test_waiter():
     assert not wait(table.ctypes.data, 2, 0, 4, 10)
     assert wait(table.ctypes.data, 1, 0, 3, 0)
     assert not wait(table.ctypes.data, 2, 1, 1, 0)
+
+
+ARRIVED, DONE, ASLEEP, FACT = range(4)
+
+
+class Round:
+    """A process that takes part in round 5 with another one, whose line is `other`."""
+
+    def __init__(self):
+        self.own, self.other = np.zeros(8, np.int64), np.zeros(8, np.int64)
+        self.other[FACT] = 7
+        self.lines = np.array([self.other.ctypes.data, self.own.ctypes.data])
+        self.facts = np.array([self.other[FACT:].ctypes.data, 7])
+        self.values = [aligned(np.float32([1, 2])), aligned(np.float32([3, 4]))]
+        self.total = aligned(np.zeros(2, "f"))
+        pieces = np.array([2, *(a.ctypes.data for a in (*self.values, self.total))])
+        function = ctypes.cast(reduction(BufferReduction("float32", "Add", 2, 1)), ctypes.c_void_p)
+        self._kept = pieces
+        self.table = np.array(
+            [
+                *(self.lines.ctypes.data, 2, self.own.ctypes.data, self.facts.ctypes.data, 1),
+                *(function.value, pieces.ctypes.data, 1),
+            ]
+        )
+
+    def run(self):
+        """Return how many phases are over, this process's words, and the total."""
+        over = quick_round(RoundWords(ARRIVED, DONE, ASLEEP))(self.table.ctypes.data, 5, 10)
+        return over, self.own[:3].tolist(), self.total.tolist()
+
+
+@pytest.mark.parametrize(
+    ("words", "over"),
+    [
+        ({ARRIVED: 4, DONE: 4}, 0),
+        ({ARRIVED: 5, DONE: 4, FACT: 8}, 0),
+        ({ARRIVED: 5, DONE: 4, ASLEEP: 5}, 0),
+        ({ARRIVED: 5, DONE: 4, ASLEEP: 3}, 1),
+        ({ARRIVED: 5, DONE: 5}, 2),
+        ({ARRIVED: 6, DONE: 5}, 2),
+    ],
+    ids=["late", "other buffers", "asleep", "has slept", "done", "ahead"],
+)
+def test_a_quick_round_goes_as_far_as_the_others(words, over):
+    made = Round()
+    for word, value in words.items():
+        made.other[word] = value
+    done, total = (5, [4.0, 6.0]) if over else (0, [0.0, 0.0])
+    assert made.run() == (over, [5, done, 0], total)

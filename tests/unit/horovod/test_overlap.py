@@ -30,7 +30,7 @@ class Exchanges:
         self.at_once = True
         self.watch = lambda: None
 
-    def all_reduce(self, name, arrays, merge, average, background=False):
+    def all_reduce(self, name, arrays, merge, average, background=False, in_place=False):
         assert background == self.overlaps
         self.watch()
         values = [np.array(a) for a in arrays]

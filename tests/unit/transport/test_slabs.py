@@ -48,7 +48,24 @@ def test_blocks_are_aligned_and_do_not_overlap():
         assert array.size == 0 or (array == array[0]).all()
     del arrays, array
     assert slabs.allocate(0).size == 0
-    assert all(slab._free == [(0, slab.size)] for slab in slabs._slabs)
+    sizes = sorted((slab.size for slab in slabs._slabs), reverse=True)
+    whole = [slabs.allocate(size) for size in sizes]  # what is free can be one block again
+    assert len(slabs._slabs) == len(whole)
+
+
+def test_blocks_of_the_same_sizes_stay_where_they_were():
+    """Steps that allocate the same find it in the same places, whatever is freed first."""
+    slabs = Slabs(64 * MB, warm=4 * MB)
+
+    def step(order):
+        arrays = [slabs.allocate(size) for size in (MB, 100_000, MB // 2)]
+        places = [a.ctypes.data for a in arrays]
+        for i in order:
+            arrays[i] = None
+        return places
+
+    assert len({tuple(step(order)) for order in ([0, 1, 2], [2, 1, 0], [1, 2, 0])}) == 1
+    assert slabs._warm == sum(block.size for spare in slabs._spare.values() for block in spare)
 
 
 def test_memory_is_used_again_when_the_last_view_is_gone():

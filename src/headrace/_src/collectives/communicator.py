@@ -220,14 +220,15 @@ class Communicator:
         merge: str = "Add",
         average: bool = False,
         background: bool = False,
+        in_place: bool = False,
     ) -> Any:
         run = self.run
         if run.epoch.size == 1 or not arrays:
             return [np.array(a) for a in arrays]
         found = run.collective("reduce", name)
         if background and run.memory is not None:  # else another thread does everything anyway
-            return self._background.start(found, arrays, merge, average)
-        return found.start(arrays, merge, average)
+            return self._background.start(found, arrays, merge, average, in_place)
+        return found.start(arrays, merge, average, in_place)
 
     def all_gather(self, name: str, array: np.ndarray) -> Any:
         return self.run.collective("all-gather", name).start(array)
@@ -481,6 +482,7 @@ class Solo:
         merge: str = "Add",
         average: bool = False,
         background: bool = False,
+        in_place: bool = False,
     ) -> list[np.ndarray]:
         return [np.array(a) for a in arrays]
 

@@ -136,8 +136,12 @@ class AllReduce:
             assert around.memory is not None
             self._shared = SharedReduce(self.key, around.desks, self._epoch.place, around.memory)
 
-    def start(self, arrays: Sequence[np.ndarray], merge: str, average: bool) -> Any:
-        """Begin a round; return the results, or a Pending for them."""
+    def start(
+        self, arrays: Sequence[np.ndarray], merge: str, average: bool, in_place: bool = False
+    ) -> Any:
+        """Begin a round; return the results, or a Pending for them. in_place: they may take the
+        arrays' memory.
+        """
         around = self._around
         with self._lock:
             around.settle()
@@ -149,13 +153,16 @@ class AllReduce:
                     "that run at the same time need different names",
                 )
             memory = None if self._shared is None else self._shared.memory
-            reduced = Reduced(self._plan(arrays, merge, average), arrays, memory)
+            plan = self._plan(arrays, merge, average)
+            # A ring sends inputs while results come; two ranks that do not divide the work each
+            # read all inputs.
+            in_place = in_place and len(self._epoch.groups) == 1 and not plan.alone
+            reduced = Reduced(plan, arrays, memory, in_place)
             self._round += 1
             self._reduced, self._error = reduced, None
             self._phase = _Phase.ARRIVING
-            if self._shared is not None:
-                self._shared.begin(reduced)
-                self._wake_others()
+            if self._shared is not None and self._begin_shared(self._shared, reduced):
+                return self._take()
             if self._advance(around.patience):
                 return self._take()
             pending = self._pending = Pending(self._what, self.given_up)
@@ -238,7 +245,17 @@ class AllReduce:
         if error is not None:
             raise error
         assert reduced is not None
-        return reduced.results
+        return reduced.take()
+
+    def _begin_shared(self, shared: SharedReduce, reduced: Reduced) -> bool:
+        """Let the others know of the round; return whether it is over already."""
+        over = shared.begin(reduced)
+        if over:
+            self._around.count(shared=shared.moved)
+            self._phase = _Phase.FINISHING if over == 1 else _Phase.IDLE
+        if over < 2:
+            self._wake_others()
+        return over == 2
 
     def _advance(self, seconds: float) -> bool:
         """Go on as far as possible, waiting a little; return whether the round is over."""

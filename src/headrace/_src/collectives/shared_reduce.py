@@ -14,11 +14,13 @@ itself; its caller does.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import time
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import blake2b
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -39,8 +41,8 @@ from headrace._src.compile.native.buffer_reduction import (
     BufferReduction,
     reduce_by_numpy,
     reduction,
-    waiter,
 )
+from headrace._src.compile.native.reduction_rounds import RoundWords, quick_round, waiter
 from headrace._src.core import errors
 from headrace._src.devices.buffers import address as address_of
 from headrace._src.devices.target import cores_share_a_cache, host
@@ -58,6 +60,8 @@ Row = tuple[int, list[int], list[int]]
 _READ_ALL = 2 << 20
 _CALLS = 64  # that are kept
 _ROUNDS = 256  # of looking at words before the time is asked for
+_LOOKS = 1024  # in a quick round, some 30 us: few ranks are later than that
+_ROUND = RoundWords(ARRIVED, DONE, ASLEEP)
 
 
 def key_of(name: str) -> int:
@@ -94,28 +98,48 @@ class ReducePlan:
 
 
 class Reduced:
-    """One round: its inputs and its results.
+    """One round: its inputs and its results, which may be the same arrays.
 
-    inputs: their offsets in the shared memory of this process. offset: that of the space for all
-    results. This object keeps both alive: others use them until all have done their shares.
+    places: the offsets of the inputs and of the results in the shared memory of this process. This
+    object keeps both alive: others use them until all have done their shares.
     """
 
     def __init__(
-        self, plan: ReducePlan, arrays: Sequence[np.ndarray], shared: SharedMemory | None
+        self,
+        plan: ReducePlan,
+        arrays: Sequence[np.ndarray],
+        shared: SharedMemory | None,
+        in_place: bool = False,
     ) -> None:
         self.plan = plan
         self.arrays = [a if a.flags.c_contiguous else np.ascontiguousarray(a) for a in arrays]
-        self.inputs: list[int] = []
+        self.places: list[int] = []
+        self._copied: list[int] = []  # the results in memory that the next round uses again
         if shared is None:
-            space = _pool.take(plan.total)
+            self._make_results(_pool.take(plan.total))
+            return
+        self.places, copied = shared.placed(self.arrays, plan)
+        if in_place:
+            self.results, self._copied = self.arrays, copied
+            self.places *= 2
         else:
             space = shared.slabs.allocate(max(plan.total, 1))
-            self.offset = address_of(space) - shared.base
-            self.inputs = shared.placed(self.arrays)
+            self._make_results(space)
+            offset = address_of(space) - shared.base
+            self.places += [offset + start for start in plan.starts]
+
+    def _make_results(self, space: Any) -> None:
+        plan = self.plan
         self.results = [
             np.ndarray(shape, plan.dtype, space, start)
             for shape, start in zip(plan.shapes, plan.starts, strict=True)
         ]
+
+    def take(self) -> list[np.ndarray]:
+        """Return the results, once they are complete."""
+        for i in self._copied:
+            self.results[i] = self.results[i].copy()
+        return self.results
 
     def view(self, piece: TensorPiece, results: bool) -> np.ndarray:
         """Return a piece of an input or of a result, as elements."""
@@ -127,55 +151,71 @@ class Reduced:
 class SharedMemory:
     """The shared memory of this process, as one collective uses it.
 
-    State: room for inputs that are not in it, used again in every round, and arrays there.
+    State: copies of inputs that are not in it, with their offsets; their memory is used again in
+    every round of the same plan, in which the same inputs have to be copied.
     """
 
     def __init__(self, slabs: Slabs, base: int, size: int) -> None:
         self.slabs, self.base, self._size = slabs, base, size
-        self._room: np.ndarray | None = None
-        self._held: dict[int, np.ndarray] = {}
+        self._copies: list[tuple[np.ndarray, int]] = []
+        self._copied: tuple[ReducePlan, list[int]] | None = None
 
-    def placed(self, arrays: list[np.ndarray]) -> list[int]:
-        """Return the arrays' offsets; those that are elsewhere, as small ones and those of NumPy's
-        kernels are, are copied first, and replaced in the list.
+    def placed(self, arrays: list[np.ndarray], plan: ReducePlan) -> tuple[list[int], list[int]]:
+        """Return the arrays' offsets, and the numbers of those that are elsewhere, as small ones
+        and those of NumPy's kernels are. These are copied first, and replaced in the list.
         """
-        offsets = []
-        others = []
-        for i, each in enumerate(arrays):
-            offset = address_of(each) - self.base
+        base, end = self.base, self._size
+        offsets: list[int] = []
+        others: list[int] = []
+        for i, size in enumerate(plan.sizes):
+            offset = address_of(arrays[i]) - base
             offsets.append(offset)
-            inside = offset >= 0 and offset + each.nbytes <= self._size
-            if not inside or offset % ALIGN:
+            if offset < 0 or offset + size > end or offset % ALIGN:
                 others.append(i)
-        if others:
-            self._copy(arrays, offsets, others)
-        return offsets
-
-    def _copy(self, arrays: list[np.ndarray], offsets: list[int], others: list[int]) -> None:
-        held = [self._held.get(i) for i in others]
-        same = all(
-            h is not None and h.shape == arrays[i].shape and h.dtype == arrays[i].dtype
-            for i, h in zip(others, held, strict=True)
-        )
-        if not same or len(held) != len(self._held):
-            starts, total = place([arrays[i].nbytes for i in others])
-            self._room = self.slabs.allocate(max(total, 1))
-            self._held = {
-                i: np.ndarray(arrays[i].shape, arrays[i].dtype, self._room, start)
-                for i, start in zip(others, starts, strict=True)
-            }
-        for i in others:
-            copy = self._held[i]
+        if others and self._copied != (plan, others):
+            self._make_copies(plan, others)
+        for i, (copy, offset) in zip(others, self._copies, strict=False):
             np.copyto(copy, arrays[i])
-            arrays[i] = copy
-            offsets[i] = address_of(copy) - self.base
+            arrays[i], offsets[i] = copy, offset
+        return offsets, others
+
+    def _make_copies(self, plan: ReducePlan, others: list[int]) -> None:
+        starts, total = place([plan.sizes[i] for i in others])
+        room = self.slabs.allocate(max(total, 1))
+        first = address_of(room) - self.base
+        self._copied = plan, others
+        self._copies = [
+            (np.ndarray(plan.shapes[i], plan.dtype, room, start), first + start)
+            for i, start in zip(others, starts, strict=True)
+        ]
+
+
+class _Share:
+    """The work of this process in a round: what combines its pieces, and the bytes that it moves.
+
+    quick: the address of the table of a quick_round, 0 if it can't be done so.
+    """
+
+    def __init__(self, call: Combination, moved: int) -> None:
+        self.call, self.moved = call, moved
+        self.quick = 0
+
+    def make_quick(self, lines: np.ndarray, own: int, facts: Iterable[tuple[int, int]]) -> None:
+        """Make the table. lines: the addresses of all processes' lines."""
+        call, self._facts = self.call, array("q", chain.from_iterable(facts))
+        function = ctypes.cast(call.function, ctypes.c_void_p).value or 0
+        first = address_of(lines), len(lines), int(lines[own])
+        (at, count), (pieces, _) = self._facts.buffer_info(), call.table.buffer_info()
+        self._table = array("q", [*first, at, count // 2, function, pieces, call.count])
+        self.quick = self._table.buffer_info()[0]
 
 
 class SharedReduce:
     """The all-reduces of one name among the processes of this host.
 
     desks: those of all processes, in the order of their ranks; `index` is this process's own.
-    State: how many rounds have begun, and where the others' lines are, once they have them.
+    State: how many rounds have begun, where the others' lines are, once they have them, and what
+    was told and done in the last round.
     """
 
     def __init__(self, key: int, desks: Sequence[Desk], index: int, memory: Slabs) -> None:
@@ -192,22 +232,42 @@ class SharedReduce:
         self._table[index] = desks[index].address(slot)
         self._missing = [i for i in range(len(desks)) if i != index]
         self._wait = waiter()
+        self._again = quick_round(_ROUND)
         self._words: np.ndarray | None = None  # where this process's buffers are
         self._words_at: list[Any] = [None] * len(desks)  # offset and number of each one's, and they
-        self._calls: dict[Any, tuple[Callable[[], Any], int]] = {}  # by all processes' buffers
+        self._calls: dict[Any, _Share] = {}  # by all processes' buffers
+        self._told: tuple[int, list[int]] | None = None  # the signature and the places of the last
+        self._last: _Share | None = None  # round, and what was done, if it may be done again
 
-    def begin(self, reduced: Reduced) -> None:
-        """Tell the others where this process's buffers are."""
+    def begin(self, reduced: Reduced) -> int:
+        """Tell the others where this process's buffers are. If they come soon, and all have the
+        buffers of the last round, do as then. Return how many of the two phases are over.
+        """
         self.round += 1
-        count = 1 + len(reduced.inputs)
+        told = reduced.plan.signature, reduced.places
+        if told != self._told:
+            self._tell(*told)
+        last = self._last
+        if last is None:
+            self._line[ARRIVED] = self.round
+            return 0
+        return self._again(last.quick, self.round, _LOOKS)
+
+    @property
+    def moved(self) -> int:
+        """The bytes that the last round has read and written in the memory of others."""
+        return 0 if self._last is None else self._last.moved
+
+    def _tell(self, signature: int, places: list[int]) -> None:
+        """Write where this process's buffers are."""
+        self._told, self._last = (signature, places), None
         line, words = self._line, self._words
-        if words is None or len(words) != count:
-            room = self.memory.slabs.allocate(8 * count)
+        if words is None or len(words) != len(places):
+            room = self.memory.slabs.allocate(8 * len(places))
             words = self._words = room.view(np.int64)
             line[BUFFERS] = address_of(room) - self.memory.base
-        words[:] = (reduced.offset, *reduced.inputs)
-        line[SIGNATURE] = reduced.plan.signature
-        line[ARRIVED] = self.round
+        words[:] = places
+        line[SIGNATURE] = signature
 
     def has_all(self, word: int, seconds: float) -> bool:
         """Return whether all processes have set a word of this round, after waiting a little."""
@@ -266,7 +326,7 @@ class SharedReduce:
         if self._index >= owners:
             return 0
         plan = reduced.plan
-        words = [self._words_of(i, 1 + len(plan.sizes)) for i in range(len(self._desks))]
+        words = [self._words_of(i, plan) for i in range(len(self._desks))]
         # Memory comes back in the same places, so most rounds do what another one has done.
         key = plan.signature, owners, to_all, *[each.tobytes() for each in words]
         found = self._calls.get(key)
@@ -275,27 +335,40 @@ class SharedReduce:
             if len(self._calls) >= _CALLS:
                 self._calls.clear()
             self._calls[key] = found
-        call, moved = found
-        call()
-        return moved
+        found.call()
+        self._last = found if found.quick else None
+        return found.moved
 
     def _prepare(
         self, words: list[list[int]], plan: ReducePlan, owners: int, to_all: bool
-    ) -> tuple[Callable[[], Any], int]:
-        """Return a function that reduces this process's share, and the bytes that it moves."""
+    ) -> _Share:
+        """Prepare this process's share of the work."""
         buffers = [self._addresses(i, found, plan) for i, found in enumerate(words)]
-        results = [each[0] for each in (buffers if to_all else [buffers[self._index]])]
+        results = buffers if to_all else [buffers[self._index]]
         share = plan.share(owners, self._index)
         if to_all and len(buffers) == 2 and plan.alone:
-            results, share = [buffers[self._index][0]], plan.share(1, 0)
+            results, share = [buffers[self._index]], plan.share(1, 0)
         others = len(buffers) + len(results) - 2
         rows = []
         for tensor, start, stop in share:
-            at = plan.starts[tensor] + start
-            sources = [each[1 + tensor] + start for each in buffers]
-            rows.append((stop - start, sources, [each + at for each in results]))
+            sources = [given[tensor] + start for given, _ in buffers]
+            rows.append((stop - start, sources, [made[tensor] + start for _, made in results]))
         call = prepared(plan, rows, plan.divisor if to_all else 1)
-        return call, others * sum(nbytes for nbytes, _, _ in rows)
+        share = _Share(call, others * sum(nbytes for nbytes, _, _ in rows))
+        if to_all and self._again is not None and call.function is not None:
+            share.make_quick(self._table, self._index, self._facts(words, plan))
+        return share
+
+    def _facts(self, words: list[list[int]], plan: ReducePlan) -> Iterator[tuple[int, int]]:
+        """Yield the addresses of what the others have told, and the words there."""
+        for i, (known, line) in enumerate(zip(self._words_at, self._lines, strict=True)):
+            if i != self._index:
+                assert line is not None
+                own = int(self._table[i])
+                yield own + 8 * SIGNATURE, plan.signature
+                yield own + 8 * BUFFERS, int(line[BUFFERS])
+                start = address_of(known[1])
+                yield from ((start + 8 * k, word) for k, word in enumerate(words[i]))
 
     def spread(self, reduced: Reduced, owners: int) -> int:
         """Copy this process's share of its own results to the others'."""
@@ -303,34 +376,35 @@ class SharedReduce:
             return 0
         plan = reduced.plan
         places = [
-            self._addresses(i, self._words_of(i, 1 + len(plan.sizes)).tolist(), plan)[0]
+            self._addresses(i, self._words_of(i, plan).tolist(), plan)[1]
             for i in range(len(self._desks))
         ]
         own = places.pop(self._index)
         rows = []
         for tensor, start, stop in plan.share(owners, self._index):
-            at = plan.starts[tensor] + start
-            rows.append((stop - start, [own + at], [each + at for each in places]))
+            targets = [each[tensor] + start for each in places]
+            rows.append((stop - start, [own[tensor] + start], targets))
         prepared(plan, rows, 1)()
         return len(places) * sum(nbytes for nbytes, _, _ in rows)
 
-    def _words_of(self, i: int, count: int) -> np.ndarray:
-        """Return where a process says that its results and its inputs are."""
+    def _words_of(self, i: int, plan: ReducePlan) -> np.ndarray:
+        """Return where a process says that its inputs and its results are."""
         line = self._lines[i]
         assert line is not None
-        offset = int(line[BUFFERS])
+        offset, count = int(line[BUFFERS]), 2 * len(plan.sizes)
         known = self._words_at[i]
         if known is None or known[0] != (offset, count):
             known = self._words_at[i] = (offset, count), self._desks[i].words(offset, count)
         return known[1]
 
-    def _addresses(self, i: int, words: list[int], plan: ReducePlan) -> list[int]:
-        """Return the addresses of a process's results and of its inputs."""
+    def _addresses(self, i: int, words: list[int], plan: ReducePlan) -> tuple[list[int], list[int]]:
+        """Return the addresses of a process's inputs and of its results."""
         limit, base = self._desks[i].size, self._desks[i].base
-        for offset, size in zip(words, (plan.total, *plan.sizes), strict=True):
+        for offset, size in zip(words, plan.sizes * 2, strict=True):
             if offset < 0 or offset + size > limit:
                 raise errors.InternalError(None, None, f"no {size} bytes at {offset} of a process")
-        return [base + offset for offset in words]
+        found, count = [base + offset for offset in words], len(plan.sizes)
+        return found[:count], found[count:]
 
     def finish(self) -> None:
         """Tell the others that this process has done its share."""
@@ -349,28 +423,44 @@ class SharedReduce:
         ]
 
 
-def prepared(plan: ReducePlan, rows: Sequence[Row], divisor: int) -> Callable[[], Any]:
-    """Return a function that combines pieces of memory: the bytes of each, the addresses of its
-    sources, and those of its destinations. Those of large pieces are aligned to 64 bytes.
+class Combination:
+    """Combines pieces of memory when it is called.
+
+    function: that of the native code, None if there is none. table: its argument, with `count`
+    pieces.
     """
-    if not rows:
-        return lambda: None
-    count, targets = len(rows[0][1]), len(rows[0][2])
+
+    def __init__(self, dtype: np.dtype, spec: BufferReduction, rows: Sequence[Row]) -> None:
+        self._dtype, self._spec, self._rows = dtype, spec, rows
+        self.function = _native(dtype, spec)
+        self.table, self.count = array("Q"), len(rows)
+        for nbytes, sources, destinations in rows:
+            self.table.extend((nbytes // dtype.itemsize, *sources, *destinations))
+        self.moves = sum(nbytes for nbytes, _, _ in rows)
+
+    def __call__(self) -> None:
+        if self.function is None:
+            _by_numpy(self._dtype, self._spec, self._rows)
+        else:
+            self.function(self.table.buffer_info()[0], self.count)
+
+
+def prepared(plan: ReducePlan, rows: Sequence[Row], divisor: int) -> Combination:
+    """Return what combines pieces of memory: the bytes of each, the addresses of its sources, and
+    those of its destinations. Those of large pieces are aligned to 64 bytes.
+    """
+    count, targets = (len(rows[0][1]), len(rows[0][2])) if rows else (1, 1)
     large = sum(row[0] for row in rows) * (count + targets) >= host().streamed
-    native, spec = _reduction(plan, count, targets, divisor, large)
-    if native is None:
-        return lambda: _by_numpy(plan.dtype, spec, rows)
-    table = array("Q")
-    for nbytes, sources, destinations in rows:
-        table.extend((nbytes // plan.dtype.itemsize, *sources, *destinations))
-    return lambda: native(table.buffer_info()[0], len(rows))
+    spec = BufferReduction(plan.dtype.name, plan.merge, count, targets, divisor, large)
+    return Combination(plan.dtype, spec, rows)
 
 
 def adder(plan: ReducePlan, divisor: int) -> Callable[[int, int, int, int], Any]:
     """Return a function of a number of bytes, the addresses of two sources, and that of the result,
     which may be one of them.
     """
-    native, spec = _reduction(plan, 2, 1, divisor, False)
+    spec = BufferReduction(plan.dtype.name, plan.merge, 2, 1, divisor)
+    native = _native(plan.dtype, spec)
     if native is None:
         return lambda nbytes, x, y, z: _by_numpy(plan.dtype, spec, [(nbytes, [x, y], [z])])
     table, size = array("Q", [0] * 4), plan.dtype.itemsize
@@ -383,13 +473,9 @@ def adder(plan: ReducePlan, divisor: int) -> Callable[[int, int, int, int], Any]
     return add
 
 
-def _reduction(
-    plan: ReducePlan, sources: int, destinations: int, divisor: int, large: bool
-) -> tuple[Any, BufferReduction]:
-    """Return the native function, None if there is none, and what it does."""
-    spec = BufferReduction(plan.dtype.name, plan.merge, sources, destinations, divisor, large)
-    possible = plan.dtype.name in TYPES and sources <= MOST_SOURCES
-    return reduction(spec) if possible else None, spec
+def _native(dtype: np.dtype, spec: BufferReduction) -> Any:
+    """Return the native function, None if there is none."""
+    return reduction(spec) if dtype.name in TYPES and spec.sources <= MOST_SOURCES else None
 
 
 def _by_numpy(dtype: np.dtype, spec: BufferReduction, rows: Sequence[Row]) -> None:

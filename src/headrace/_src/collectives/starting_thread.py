@@ -28,7 +28,12 @@ class StartingThread:
         self._lock = threading.Lock()
 
     def start(
-        self, found: AllReduce, arrays: Sequence[np.ndarray], merge: str, average: bool
+        self,
+        found: AllReduce,
+        arrays: Sequence[np.ndarray],
+        merge: str,
+        average: bool,
+        in_place: bool,
     ) -> Pending:
         """Start an all-reduce soon; return a Pending for its results."""
         pending = Pending(f"all-reduce '{found.name}'", found.given_up)
@@ -44,7 +49,7 @@ class StartingThread:
 
         def begin() -> None:
             try:
-                value = found.start(arrays, merge, average)
+                value = found.start(arrays, merge, average, in_place)
             except BaseException as error:
                 if pending.claim():
                     pending.fail(error)

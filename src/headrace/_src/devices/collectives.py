@@ -46,9 +46,11 @@ class RankGroup(Protocol):
         merge: str,
         average: bool,
         background: bool = False,
+        in_place: bool = False,
     ) -> Any:
         """Combine the arrays of all ranks, element by element: a list of arrays. background: the
-        caller has something else to do meanwhile.
+        caller has something else to do meanwhile. in_place: the results may take the memory of the
+        arrays, which nothing else uses.
         """
         ...
 

@@ -34,6 +34,7 @@ from headrace._src.optimize.prune import prune
 from headrace._src.optimize.races import find_races
 from headrace._src.optimize.raising import raise_structure
 from headrace._src.optimize.reads import read_variables
+from headrace._src.optimize.reduce_in_place import reduce_in_place
 from headrace._src.optimize.reread_references import reread
 from headrace._src.optimize.simplify import simplify
 from headrace._src.optimize.specialise import specialise
@@ -186,6 +187,8 @@ PASSES: list[PipelinePass] = [
         verify_order,
         "whole first",
     ),
+    # Collectives may use the memory of inputs that nothing else reads.
+    PipelinePass("finish", "in place", lambda f, o: reduce_in_place(f), verify_order),
     PipelinePass(
         "finish", "cut", lambda f, o: cut(f, incarnations(o)), verify_partitions, "by itself"
     ),

@@ -84,8 +84,6 @@ class Executable:
         if guard is not None:
             self.kernels = list(map(guard, program.instructions, self.kernels))
         self._watched = with_python_calls(program, self.kernels, resources, others_wait)
-        plain = not (program.is_dynamic or program.has_loops or program.asks_for_step)
-        self._silent = plain and all(map(_is_silent, program.instructions))
         self._inner = inner
         self._asks = program.asks_for_step
         self._holds = not inner and holds(i.op for i in program.instructions)
@@ -95,6 +93,8 @@ class Executable:
         steers = any(i.op.definition.flow is not None for i in program.instructions)
         waits = any(map(_returns_pendings, program.instructions))
         self._counts = steers or (waits and program.has_loops)
+        plain = not (steers or program.has_loops or self._asks or self._holds)
+        self._silent = plain and all(map(_is_silent, program.instructions))
         fed = {t for t, _ in program.feeds}
         self._fetches = [
             (getitem if inner else _fetcher(t in fed, sharing, slot in program.owned), slot)
@@ -315,8 +315,13 @@ def _returns_pendings(instruction: Instruction) -> bool:
 
 
 def _is_silent(instruction: Instruction) -> bool:
-    """Return whether the kernel does no NumPy arithmetic, which could emit warnings."""
-    return _finds(instruction) or getattr(instruction.op.definition.kernel, "is_silent", False)
+    """Return whether the kernel does no NumPy arithmetic, which could emit warnings. Collectives
+    have native code, and ignore warnings where they use NumPy.
+    """
+    definition = instruction.op.definition
+    return (
+        _finds(instruction) or definition.shares or getattr(definition.kernel, "is_silent", False)
+    )
 
 
 def _finds(instruction: Instruction) -> bool:

@@ -137,6 +137,7 @@ class Slabs:
         self._by_address: list[tuple[int, Slab]] = []
         self._size = 0
         self._warm = 0  # bytes of blocks that became free and were not given back
+        self._spare: dict[int, list[Block]] = {}  # some of them, by size: steps use the same again
         self._dropped: deque[Block] = deque()
 
     def allocate(self, nbytes: int) -> np.ndarray:
@@ -213,11 +214,19 @@ class Slabs:
         return block, offset
 
     def _take(self, size: int) -> Block | None:
-        for slab in self._slabs:
-            block = slab.take(size)
-            if block is not None:
-                self._warm = max(0, self._warm - size)
-                return block
+        spare = self._spare.get(size)
+        if spare:
+            self._warm -= size
+            return spare.pop()
+        block = self._take_free(size)
+        if block is None and self._spare:
+            self._spare, given = {}, [b for blocks in self._spare.values() for b in blocks]
+            for each in given:
+                each.slab.give(each, True)
+            block = self._take_free(size)
+        if block is not None:
+            self._warm = max(0, self._warm - size)
+            return block
         # Each slab is as large as all before it, so that there are few: they cost descriptors.
         needed = -(-size // _HUGE) * _HUGE
         new = max(needed, min(max(self._slab_bytes, self._size), self._limit - self._size))
@@ -232,13 +241,17 @@ class Slabs:
         self._size += new
         return slab.take(size)
 
+    def _take_free(self, size: int) -> Block | None:
+        return next(filter(None, (slab.take(size) for slab in self._slabs)), None)
+
     def _give(self, block: Block) -> None:
         if block.leases or block.held:
             return
-        warm = self._warm + block.size <= self._warm_limit
-        if warm:
+        if self._warm + block.size <= self._warm_limit:
             self._warm += block.size
-        block.slab.give(block, warm)
+            self._spare.setdefault(block.size, []).append(block)
+        else:
+            block.slab.give(block, False)
 
     def _drop(self, block: Block) -> None:
         """The array of a block is gone; this comes at any point of a thread's program."""

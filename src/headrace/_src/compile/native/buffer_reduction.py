@@ -2,7 +2,7 @@
 
 The function reads an element of every source, combines them in the order of the sources, and writes
 the result to every destination. So each byte is read once and written once, and all processes see
-the same bits, whichever of them did the work. A second function waits for words in shared memory.
+the same bits, whichever of them did the work.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ __all__ = [
     "divided",
     "reduce_by_numpy",
     "reduction",
-    "waiter",
 ]
 
 TYPES = {"float16": F16, "float32": F32, "float64": F64, "int32": I32, "int64": I64}
@@ -121,43 +120,6 @@ def _divided(f: Function, x: Reg, divisor: int) -> Reg:
     return f.fdiv(x, f.const(float(divisor), x.type))
 
 
-@cache
-def waiter() -> Any:
-    """Return a function that spins until all of some words have reached a value, or for a number of
-    rounds: (table of addresses, how many, offset in words, value, rounds) -> whether they have.
-    """
-    if machine_code.why_not() is not None:
-        return None
-    (address,) = machine_code.link({"wait for words": lambda s: waiter_text(s, host())})
-    return ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, *[ctypes.c_int64] * 4)(address)
-
-
-def waiter_text(symbol: str, target: Target) -> str:
-    """Write the function."""
-    module = Module(target)
-    f = module.function(symbol, [PTR, *[I64] * 4], I64, internal=False, noalias=False)
-    table, count, offset, value, rounds = f.parameters
-    one, none = f.const(1, I64), f.const(0, I64)
-
-    def look() -> Reg:
-        def each(i: Reg, so_far: Reg) -> list[Reg]:
-            word = f.atomic_load(f.load(PTR, table, i), offset)
-            return [f.select(f.icmp("slt", word, value), none, so_far)]
-
-        return f.loop(0, count, each, [one])[0]
-
-    def again(left: Reg, found: Reg) -> list[Reg]:
-        f.relax()
-        return [f.sub(left, 1), look()]
-
-    def goes_on(left: Reg, found: Reg) -> Reg:
-        return f.and_(f.icmp("sgt", left, 0), f.icmp("eq", found, 0))
-
-    _, found = f.repeat(goes_on, again, [rounds, look()])
-    f.finish(found)
-    return str(module)
-
-
 MERGES = {"Add": np.add, "Mul": np.multiply, "Min": np.minimum, "Max": np.maximum}
 
 
@@ -165,10 +127,11 @@ def reduce_by_numpy(
     spec: BufferReduction, sources: list[np.ndarray], destinations: list[np.ndarray]
 ) -> None:
     """Do the same with NumPy."""
-    total = sources[0]
-    for source in sources[1:]:
-        total = MERGES[spec.merge](total, source)
-    total = divided(total, spec.divisor)
+    with np.errstate(all="ignore"):
+        total = sources[0]
+        for source in sources[1:]:
+            total = MERGES[spec.merge](total, source)
+        total = divided(total, spec.divisor)
     for destination in destinations:
         np.copyto(destination, total)
 

@@ -40,8 +40,9 @@ def _is_average(reduce_op: int) -> bool:
     return reduce_op == AVERAGE
 
 
-def _all_reduce(tensor: Any, *, reduce_op: int, ctx: Any) -> Any:
-    found = group().all_reduce(ctx.name, [np.asarray(tensor)], "Add", _is_average(reduce_op))
+def _all_reduce(tensor: Any, *, reduce_op: int, in_place: bool, ctx: Any) -> Any:
+    average = _is_average(reduce_op)
+    found = group().all_reduce(ctx.name, [np.asarray(tensor)], "Add", average, in_place=in_place)
     if isinstance(found, list):
         return found[0]
     return found.map(lambda values: values[0])
@@ -54,20 +55,24 @@ def _all_reduce_gradient(b: Any, op: Any, grad: Any) -> Any:
 @define(
     "HorovodAllreduce",
     "tensor: T -> sum: T",
-    f"T: {_NUMBERS}; reduce_op: int = 1",
+    f"T: {_NUMBERS}; reduce_op: int = 1; in_place: bool = False",
     infer=infer.same_as(0),
     kernel=_all_reduce,
     gradient=_all_reduce_gradient,
     effect=Effect.BLOCKS,
     shares=True,
 )
-def horovod_allreduce(tensor, reduce_op=1, name=None):
-    """Return the sum, or the average, of a tensor of all ranks."""
+def horovod_allreduce(tensor, reduce_op=1, in_place=False, name=None):
+    """Return the sum, or the average, of a tensor of all ranks.
+
+    in_place: the result may take the tensor's memory. The compiler finds out whether that is so.
+    """
 
 
-def _grouped(tensors: Any, *, reduce_op: int, background: bool, ctx: Any) -> Any:
+def _grouped(tensors: Any, *, reduce_op: int, background: bool, in_place: bool, ctx: Any) -> Any:
     arrays = [np.asarray(t) for t in tensors]
-    return group().all_reduce(ctx.name, arrays, "Add", _is_average(reduce_op), background)
+    average = _is_average(reduce_op)
+    return group().all_reduce(ctx.name, arrays, "Add", average, background, in_place)
 
 
 def _grouped_gradient(b: Any, op: Any, *grads: Any) -> Any:
@@ -77,18 +82,19 @@ def _grouped_gradient(b: Any, op: Any, *grads: Any) -> Any:
 @define(
     "HorovodGroupedAllreduce",
     "tensors: num_tensors*T -> sum: num_tensors*T",
-    f"T: {_NUMBERS}; num_tensors: int >= 1; reduce_op: int = 1; background: bool = False",
+    f"T: {_NUMBERS}; num_tensors: int >= 1; reduce_op: int = 1; background: bool = False; "
+    "in_place: bool = False",
     infer=lambda c, shapes: list(shapes),
     kernel=_grouped,
     gradient=_grouped_gradient,
     effect=Effect.BLOCKS,
     shares=True,
 )
-def horovod_grouped_allreduce(tensors, reduce_op=1, background=False, name=None):
+def horovod_grouped_allreduce(tensors, reduce_op=1, background=False, in_place=False, name=None):
     """Return the sums, or the averages, of several tensors of all ranks, in one exchange.
 
     background: another thread exchanges them while the step goes on. The compiler divides the step,
-    so that they are ready before the tensors of later exchanges.
+    so that they are ready before the tensors of later exchanges. in_place: see HorovodAllreduce.
     """
 
 
