@@ -4,6 +4,7 @@
     python bench/training.py --only vgg,mlp          some
     python bench/training.py --only mlp --peers torch,jax --modes eager,jit --steps 20
     python bench/training.py --isa avx2 --strict     everybody with AVX2; without Winograd too
+    python bench/training.py --peers "" --mixed      Headrace's mixed precision against its float32
 
 bench/README.md says what is printed.
 """
@@ -30,6 +31,7 @@ from rich.markup import escape
 from rich.table import Table
 
 HERE = Path(__file__).resolve().parent
+STRICT, MIXED = f"{HEADRACE} strict", f"{HEADRACE} mixed"
 # How far the first losses may lie apart for the models to count as the same.
 SAME_LOSS = {False: 1e-4, True: 2e-2}
 
@@ -54,6 +56,17 @@ def paired(model: Model, tracks: list[Track]) -> list[float]:
     return min(quartiles, key=lambda q: q[1], default=[])
 
 
+def own(tracks: list[Track]) -> str:
+    """Headrace's other ways, each with its time over Headrace's in the same round."""
+    ours, *others = tracks
+    texts = []
+    for t in others:
+        if t.label.startswith(HEADRACE) and (r := t.ratios(ours)):
+            low, middle, high = (r[len(r) * i // 4] for i in (1, 2, 3))
+            texts.append(f"; {t.label} / {HEADRACE} {middle:.3f} ({low:.3f} to {high:.3f})")
+    return "".join(texts)
+
+
 def _is_peer(model: Model, track: Track) -> bool:
     if track.label.startswith(HEADRACE):
         return False
@@ -63,12 +76,13 @@ def _is_peer(model: Model, track: Track) -> bool:
 def disagreement(model: Model, tracks: list[Track]) -> str:
     """Who starts from another loss than Headrace does: then it is not the same model."""
     ours = tracks[0].losses[:1]
-    bound = SAME_LOSS[model.bfloat16]
-    wrong = [
-        f"{t.label} starts from loss {t.losses[0]:.6g}, Headrace from {ours[0]:.6g}"
-        for t in tracks[1:]
-        if ours and t.losses and not math.isclose(t.losses[0], ours[0], rel_tol=bound)
-    ]
+    wrong = []
+    for t in tracks[1:]:
+        bound = SAME_LOSS[model.bfloat16 or t.label == MIXED]
+        if ours and t.losses and not math.isclose(t.losses[0], ours[0], rel_tol=bound):
+            wrong.append(
+                f"{t.label} starts from loss {t.losses[0]:.6g}, Headrace from {ours[0]:.6g}"
+            )
     return "; ".join(wrong)
 
 
@@ -193,6 +207,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--memory", type=float, default=20, help="GB that may be in use at once")
     parser.add_argument("--isa", choices=NARROWED, default="host", help="everybody's instructions")
     parser.add_argument("--strict", action="store_true", help="Headrace in strict accuracy too")
+    parser.add_argument("--mixed", action="store_true", help="Headrace in mixed precision too")
     parser.add_argument("--out", type=Path, default=HERE / "results", help="where files go")
     return parser.parse_args()
 
@@ -209,12 +224,13 @@ def main() -> int:
     faults = []
     for name in options.only:
         model = MODELS[name]
-        labels = [f"{HEADRACE} strict"] if options.strict else []
+        labels = [STRICT] * options.strict + [MIXED] * options.mixed
         labels += peers(model, options.peers, options.modes)
         tracks = results[name] = race(model, labels, options.steps, options.memory * 1e9)
         value, rival = ratio(model, tracks)
         times = ", ".join(f"{t.label} {time_text(t)}" for t in tracks)
         also = f", strict {ratio(model, tracks[1:])[0]:.2f}" if options.strict else ""
+        also += own(tracks)
         if quartiles := paired(model, tracks):
             also += "; by rounds {1:.2f} ({0:.2f} to {2:.2f})".format(*quartiles)
         console.print(f"{model.title}: {times}; ratio {value:.2f} {rival}{also}", highlight=False)

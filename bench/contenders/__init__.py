@@ -14,7 +14,7 @@ from models import Model
 
 # framework -> its ways to run, in the order of the tables' columns.
 MODES = {
-    "headrace": ("", "strict"),
+    "headrace": ("", "strict", "mixed"),
     "torch": ("eager", "channels_last", "compile"),
     "tf": ("graph", "xla"),
     "jax": ("jit",),

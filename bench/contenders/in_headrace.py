@@ -39,7 +39,7 @@ class Contender:
             p = Parameters(model)
             loss = model.tf1(tf, p, inputs)
             train = tf.group(*descend(loss, p.trained, model.learning_rate), *p.updates)
-            session = tf.Session()
+            session = tf.Session(config=configuration(mode))
             self._run = session.make_callable([loss, train], list(inputs.values()))
         for name, variable in {**p.trained, **p.state}.items():
             variable.load(model.initial(name), session)
@@ -50,6 +50,15 @@ class Contender:
 
     def step(self):
         return self._run(*self._batch)[0].item()
+
+
+def configuration(mode):
+    """The session's options: `mixed` computes products and convolutions in bfloat16."""
+    config = tf.ConfigProto()
+    if mode == "mixed":
+        rewrites = config.graph_options.rewrite_options
+        rewrites.auto_mixed_precision = rewrites.ON
+    return config
 
 
 def descend(loss, variables, rate):

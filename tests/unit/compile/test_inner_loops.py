@@ -11,6 +11,7 @@ from headrace._src.compile.ahead.objects import all_targets
 from headrace._src.compile.codegen.epilogue import NOTHING, Epilogue
 from headrace._src.compile.codegen.kernel_spec import generate
 from headrace._src.compile.kernels.conv.conv_1x1 import Conv1x1
+from headrace._src.compile.kernels.gemm.gemm import gemm
 from headrace._src.compile.kernels.images.conv_geometry import Geometry
 from headrace._src.devices.target import for_level
 from headrace._src.lowering.pointwise import record
@@ -44,5 +45,19 @@ def test_convolutions_of_1x1(epilogue, transposed):
     geometry = Geometry.of(16, 14, 14, 256, 1024, (1, 1), block=8)
     text = assembly(Conv1x1(geometry, epilogue, transposed))
     products = [loop for loop in inner_loops(text) if sum("vfmadd" in line for line in loop) >= 12]
+    assert products
+    assert [line for loop in products for line in loop if SPILL.search(line)] == []
+
+
+@pytest.mark.parametrize("rows", [4, 20, 700])
+def test_products_with_a_packed_matrix(rows):
+    """Whose tiles may use all registers."""
+    spec = gemm(
+        rows, 2600, 650, False, False, epilogue=RESIDUAL, a="direct", b="packed", target=AVX2
+    )
+    assert (spec.rows, spec.columns) == (4, 24)
+    products = [
+        loop for loop in inner_loops(assembly(spec)) if sum("vfmadd" in line for line in loop) >= 12
+    ]
     assert products
     assert [line for loop in products for line in loop if SPILL.search(line)] == []

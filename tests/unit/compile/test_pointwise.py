@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -13,6 +14,7 @@ from headrace._src.core.dtypes import as_dtype
 from headrace._src.devices.target import host
 from headrace._src.lowering.pointwise import OPCODES, Pointwise, record
 from tests.unit.compile.probe import Probe, apply
+from tests.unit.compile.targets import TARGETS, run_on
 
 INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
 FLOATS = ("float16", "bfloat16", "float32", "float64")
@@ -115,6 +117,28 @@ def test_double_to_half_is_rounded_once():
     (got,) = apply(record(lambda e, x: e.cast(x, "float16"), ["float64"]), inputs)
     with np.errstate(over="ignore"):
         np.testing.assert_array_equal(got, inputs.astype(np.float16))
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
+@pytest.mark.parametrize("stored", [False, True], ids=["held in float32", "stored"])
+def test_every_kind_of_float_is_rounded_to_bfloat16(target, stored):
+    """Every sign, exponent and upper half, NaNs and denormal numbers included, about a tie."""
+    uppers = np.arange(1 << 16, dtype=np.uint32) << 16
+    lowers = np.array([0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF], np.uint32)
+    inputs = (uppers[:, None] | lowers).reshape(-1).view(np.float32)
+    with np.errstate(all="ignore"):
+        expected = inputs.astype(ml_dtypes.bfloat16)
+    if stored:
+        program = record(lambda e, x: e.cast(x, "bfloat16"), ["float32"])
+        got = np.zeros_like(expected)
+    else:
+        program = record(lambda e, x: e.cast(e.cast(x, "bfloat16"), "float32"), ["float32"])
+        expected, got = expected.astype(np.float32), np.zeros_like(inputs)
+    run_on(target, Probe(program, inputs.size, 16), [inputs, got])
+    missing = np.isnan(expected)
+    np.testing.assert_array_equal(np.isnan(got), missing)
+    bits = np.uint16 if stored else np.uint32
+    np.testing.assert_array_equal(got.view(bits)[~missing], expected.view(bits)[~missing])
 
 
 def test_large_unsigned():

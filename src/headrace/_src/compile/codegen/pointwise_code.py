@@ -50,6 +50,7 @@ _MEMORY = {
     "int64": I64, "uint64": I64, "float16": F16, "bfloat16": I16, "float32": F32, "float64": F64,
 }  # fmt: skip
 _COMPUTE = {**_MEMORY, "bool": I1, "float16": F32, "bfloat16": F32}
+_LITTLE = 2.0**-40  # a share of a float32 that is far below half of its last digit
 _FLOATING = ("float16", "bfloat16", "float32", "float64")
 # Opcodes of many instructions, and how many uses in a program are too many to write out.
 _LONG = ("exp", "expm1", "log", "log1p", "tanh", "sigmoid", "erf", "sin", "cos", "pow", "atan2")
@@ -128,19 +129,11 @@ def narrow(f: Function, dtype: str, value: Reg) -> Reg:
     if dtype == "bool":
         return f.convert("zext", value, I8)
     if dtype == "bfloat16":
-        return f.convert("trunc", f.lshr(_bfloat16_bits(f, value), 16), I16)
+        bits = f.convert("bitcast", _rounded(f, value, dtype), I32.of(value.type.lanes))
+        return f.convert("trunc", f.lshr(bits, 16), I16)
     if dtype == "float16":
         return f.convert("fptrunc", value, F16)
     return value
-
-
-def _bfloat16_bits(f: Function, value: Reg) -> Reg:
-    """The bits of a float32, rounded so that the upper half is the nearest bfloat16."""
-    bits = f.convert("bitcast", value, I32.of(value.type.lanes))
-    odd = f.and_(f.lshr(bits, 16), 1)
-    rounded = f.wrapping("add", bits, f.wrapping("add", odd, 0x7FFF))
-    # Rounding up could turn a NaN's payload into infinity or a number.
-    return f.select(f.fcmp("uno", value, value), f.or_(bits, 0x400000), rounded)
 
 
 def to_vector(f: Function, value: Reg, lanes: int) -> Reg:
@@ -325,7 +318,12 @@ def _sticky(f: Function, x: Reg) -> Reg:
 def _rounded(f: Function, x: Reg, dtype: str) -> Reg:
     """A float32 rounded to a narrower type, still a float32."""
     if dtype == "bfloat16":
-        return f.convert("bitcast", f.and_(_bfloat16_bits(f, x), -65536), x.type)
+        bits = f.convert("bitcast", x, I32.of(x.type.lanes))
+        odd = f.and_(f.lshr(bits, 16), 1)
+        nearest = f.and_(f.wrapping("add", bits, f.wrapping("add", odd, 0x7FFF)), -65536)
+        # Rounding up could turn a NaN's payload into infinity or a number. Adding a little of x
+        # makes it NaN again, in one instruction, and changes nothing else.
+        return f.fma(x, _LITTLE, f.convert("bitcast", nearest, x.type))
     if dtype == "float16":
         return widen(f, dtype, narrow(f, dtype, x))
     return x

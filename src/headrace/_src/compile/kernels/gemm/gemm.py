@@ -466,7 +466,7 @@ def gemm(
     """A `Gemm` with blocks that suit a shape; `depth` and `tile` if they aren't given."""
     target = target or host()
     held = "float64" if dtype == "float64" else "float32"
-    rows, columns = tile or best_tile(m, n, held, target)
+    rows, columns = tile or best_tile(m, n, held, target, b == "packed")
     depth = depth or stretch(m, k, columns, SIZES[held], a, target)
     depth = -(-even_block(k, depth) // 16) * 16
     split = depth < k

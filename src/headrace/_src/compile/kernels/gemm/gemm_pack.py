@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from headrace._src.compile.codegen.cache_lines import prefetch
 from headrace._src.compile.codegen.emit import I64, PTR, Function, Module, Operand, Reg
 from headrace._src.compile.codegen.kernel_spec import Team
 from headrace._src.compile.codegen.pointwise_code import store_value
@@ -254,14 +255,18 @@ class RowStripe:
         stop = f.minimum(f.add(start, self.height), self.rows)
         rest = self.columns % self.lanes  # of the last columns: all others fill vectors
         whole = f.and_(depth, -self.lanes)
+        type = accumulator(self.source.dtype)
 
         def row(r: Reg) -> None:
             at = f.add(f.mul(r, self.source.stride), k)
             there = f.mul(f.sub(r, start), self.stride(self.depth))
 
             def vector(i: Reg, mask: Reg | None = None) -> None:
-                column = f.add(k, i)
-                value = self.source.load(f, pointers, f.add(at, i), column, self.lanes, mask)
+                column, here = f.add(k, i), f.add(at, i)
+                # Rows are often pages apart: the processor doesn't foresee the next one.
+                below = f.offset(pointers[0], f.add(here, self.source.stride), type)
+                prefetch(f, below, next=True)
+                value = self.source.load(f, pointers, here, column, self.lanes, mask)
                 store_value(f, self.held, value, to, f.add(there, i))
 
             f.loop(0, whole, vector, step=self.lanes)

@@ -238,14 +238,18 @@ def no_operands(number: int, kind: str) -> Reg:
 
 
 @lru_cache(1024)
-def best_tile(m: int, n: int, dtype: str, target: Target) -> tuple[int, int]:
-    """Rows and columns of the register tile that covers an m x n product in the fewest cycles."""
+def best_tile(m: int, n: int, dtype: str, target: Target, packed: bool = False) -> tuple[int, int]:
+    """Rows and columns of the register tile that covers an m x n product in the fewest cycles. If B
+    is packed, so that rows of any number of vectors are contiguous, a tile may use every register:
+    of 16, 4 x 3 vectors. Without fused multiply-adds, a product needs one for itself.
+    """
     lanes = target.lanes(dtype)
+    spare = 0 if packed and target.has("fma") else 1
     # Narrow vectors have no masked stores: rows of A are packed in whole ones.
     step = lanes if target.vector_bytes < 32 else 1
     options = []
     for vectors in range(1, 5):
-        most = (target.registers - 2 - vectors) // vectors
+        most = (target.registers - 1 - spare - vectors) // vectors
         for rows in range(step, min(most, m + step - 1) + 1, step):
             cycles = _cycles(m, n, rows, vectors, lanes, target)
             options.append((cycles, -rows * vectors, rows, vectors * lanes))
