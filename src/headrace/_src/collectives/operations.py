@@ -446,9 +446,12 @@ class Exchange:
         self._parts: dict[int, dict[int, np.ndarray]] = {}
         self._pending: Pending | None = None
         self._root = -1
+        self._form = ""  # the type and shape that this rank has
 
     def start(self, array: np.ndarray, root: int = -1) -> Any:
-        """Begin a round: an all-gather, or the broadcast of rank `root`."""
+        """Begin a round: an all-gather, or the broadcast of rank `root`, whose type and shape all
+        ranks have.
+        """
         around, rank = self._around, self._epoch.rank
         if not -1 <= root < self._epoch.size:
             raise errors.InvalidArgumentError(
@@ -465,7 +468,7 @@ class Exchange:
                     None, None, f"{self.kind} '{self.name}' is already under way in this process"
                 )
             self._round += 1
-            self._root = root
+            self._root, self._form = root, _form(array)
             if root in (-1, rank):
                 self._parts.setdefault(self._round, {})[rank] = array
                 head = PartHead(self._epoch.number, self._round, root).pack()
@@ -482,6 +485,10 @@ class Exchange:
     def part(self, rank: int, head: PartHead, array: np.ndarray) -> None:
         """A part has come."""
         with self._lock:
+            if head.round < self._round or (head.round == self._round and self._pending is None):
+                others = f"{self.kind} '{self.name}' of other roots on other ranks"
+                self._around.abort(f"has begun {others}")
+                return
             self._parts.setdefault(head.round, {})[rank] = array
             if self._pending is None or not self._is_complete():
                 return
@@ -516,12 +523,14 @@ class Exchange:
 
     def _is_complete(self) -> bool:
         there = self._parts.get(self._round, {})
-        return self._root in there if self._root >= 0 else len(there) == self._epoch.size
+        if self._root >= 0:
+            return bool(there)  # one of another rank is an error
+        return len(there) == self._epoch.size
 
     def _take(self) -> np.ndarray:
         parts = self._parts.pop(self._round)
         if self._root >= 0:
-            return np.array(parts[self._root])
+            return self._broadcast(parts)
         found = [parts[rank] for rank in range(self._epoch.size)]
         first = found[0]
         for rank, each in enumerate(found):
@@ -529,8 +538,31 @@ class Exchange:
                 raise errors.InvalidArgumentError(
                     None,
                     None,
-                    f"Mismatched all-gather '{self.name}': rank {rank} has "
-                    f"{each.dtype}{list(each.shape)}, rank 0 {first.dtype}{list(first.shape)}; "
-                    "only the first dimensions may differ",
+                    f"Mismatched all-gather '{self.name}': rank {rank} has {_form(each)}, "
+                    f"rank 0 {_form(first)}; only the first dimensions may differ",
                 )
         return np.concatenate(found)
+
+    def _broadcast(self, parts: dict[int, np.ndarray]) -> np.ndarray:
+        """Return the root's array; raise InvalidArgumentError if it is not what this rank has."""
+        others = [rank for rank in parts if rank != self._root]
+        if others:
+            raise errors.InvalidArgumentError(
+                None,
+                None,
+                f"Mismatched broadcast '{self.name}': its root is rank {self._root} here, and "
+                f"rank {others[0]} there",
+            )
+        found = parts[self._root]
+        if _form(found) != self._form:
+            raise errors.InvalidArgumentError(
+                None,
+                None,
+                f"Mismatched broadcast '{self.name}': the root, rank {self._root}, has "
+                f"{_form(found)}, rank {self._epoch.rank} {self._form}",
+            )
+        return np.array(found)
+
+
+def _form(array: np.ndarray) -> str:
+    return f"{array.dtype}{list(array.shape)}"
