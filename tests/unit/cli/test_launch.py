@@ -12,13 +12,13 @@ from headrace._src.cli import main
 from headrace._src.cli.launch.plan import (
     command_for,
     flags_for,
-    imports_tensorflow,
     job_sizes,
     make_plan,
     threads_each,
 )
 from headrace._src.cli.launch.running import ladder
 from headrace._src.cli.launch.view import TaskView, exit_status, how_it_ended, split_lines, table
+from headrace._src.compat.activation import imports_tensorflow
 from headrace._src.server.status import StatusReport, parse
 
 CLUSTER = {"ps": ["a:1"], "worker": ["a:2", "a:3"]}

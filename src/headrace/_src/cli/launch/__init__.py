@@ -152,10 +152,10 @@ def command(
     from headrace._src.cli.launch.plan import (
         PlannedTask,
         command_for,
-        imports_tensorflow,
         job_sizes,
         make_plan,
     )
+    from headrace._src.compat.activation import imports_tensorflow
 
     if min_ranks is not None and (ranks is None or min_ranks > ranks):
         raise click.UsageError("--min-ranks must be at most --ranks")

@@ -13,7 +13,6 @@ __all__ = [
     "PlannedTask",
     "command_for",
     "flags_for",
-    "imports_tensorflow",
     "job_sizes",
     "make_plan",
     "plan_ranks",
@@ -45,11 +44,6 @@ def job_sizes(ps: int, workers: int, chief: bool) -> dict[str, int]:
     """Return the number of tasks of each job of the cluster. An evaluator is not part of it."""
     sizes = {"chief": int(chief), "ps": ps, "worker": workers}
     return {job: count for job, count in sizes.items() if count}
-
-
-def imports_tensorflow(text: str) -> bool:
-    """Return whether a script imports TensorFlow, or Horovod for it."""
-    return bool(re.search(r"^[ \t]*(?:import|from)[ \t]+(?:tensorflow|horovod)\b", text, re.M))
 
 
 def command_for(script: str, tf1: bool) -> tuple[str, ...]:
