@@ -363,9 +363,10 @@ def test_a_failure_reaches_all_tasks_of_the_step_and_no_others(cluster, session)
     session.run(put)
     assert session.run(both, {x: 1.0}) == 3
     results = []
+    running = [cluster[name]._task._worker.running for name in ("ps0", "ps1", "worker0")]
+    until(lambda: not running[1]())  # the client need not have waited for the end there
     thread = threading.Thread(target=lambda: results.append(session.run(apart)))
     thread.start()
-    running = [cluster[name]._task._worker.running for name in ("ps0", "ps1", "worker0")]
     until(running[1])
     with pytest.raises(tf.errors.InvalidArgumentError, match="not a number"):
         session.run(both, {x: np.nan})  # ends, though ps 0 waits for what never comes
