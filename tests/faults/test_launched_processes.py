@@ -115,6 +115,14 @@ def test_a_training_ends_with_its_servers(tmp_path):
     assert "[launch] ps 0 ended" in shown
 
 
+def test_a_tensorflow_program_runs_as_it_is(tmp_path):
+    text = TRAINS.replace("import headrace as tf", "import tensorflow as tf")
+    with launched(tmp_path, text, "--ps", "1", "--workers", "1") as launch:
+        shown, _ = launch.communicate(timeout=240)
+    assert launch.returncode == 0, shown
+    assert "[worker 0] trained 20" in shown
+
+
 def test_a_task_that_fails_ends_the_others_and_its_exit_code_is_returned(tmp_path):
     options = ("--ps", "1", "--workers", "1", str(tmp_path / "mark"))
     with launched(tmp_path, FAILS_ONCE, *options) as launch:

@@ -266,6 +266,19 @@ def test_a_program_whose_threads_run_steps_is_stopped(tmp_path, ctrl_c):
     assert "step loss:0" in ran.stdout
 
 
+def test_a_program_for_tensorflow_is_explained(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(TRAIN.replace("import headrace as tf", "import tensorflow as tf"))
+    ran = subprocess.run(
+        [sys.executable, "-m", "headrace", "explain", str(program)],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=True,
+    )
+    assert "step loss:0" in ran.stdout
+
+
 def test_an_error_of_the_script_comes_after_what_was_seen(explain):
     result = explain(TRAIN + "    raise RuntimeError('no more')\n")
     assert result.exit_code == 1

@@ -9,16 +9,23 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from headrace._src.cli import main
-from headrace._src.cli.launch.plan import flags_for, job_sizes, make_plan, threads_each
+from headrace._src.cli.launch.plan import (
+    command_for,
+    flags_for,
+    job_sizes,
+    make_plan,
+    threads_each,
+)
 from headrace._src.cli.launch.running import ladder
 from headrace._src.cli.launch.view import TaskView, exit_status, how_it_ended, split_lines, table
+from headrace._src.compat.activation import imports_tensorflow
 from headrace._src.server.status import StatusReport, parse
 
 CLUSTER = {"ps": ["a:1"], "worker": ["a:2", "a:3"]}
 
 
 def test_each_task_gets_its_own_description_of_the_cluster():
-    plans = make_plan("train.py", "import os", ["--epochs", "3"], CLUSTER, evaluator=True)
+    plans = make_plan(["train.py"], "import os", ["--epochs", "3"], CLUSTER, evaluator=True)
     assert [plan.name for plan in plans] == ["ps 0", "worker 0", "worker 1", "evaluator 0"]
     assert [plan.is_server for plan in plans] == [True, False, False, False]
     found = [json.loads(plan.environment["TF_CONFIG"]) for plan in plans]
@@ -29,7 +36,7 @@ def test_each_task_gets_its_own_description_of_the_cluster():
 
 def test_parameter_servers_start_first():
     cluster = {"chief": ["a:0"], **CLUSTER}
-    plans = make_plan("train.py", "", [], cluster, evaluator=False)
+    plans = make_plan(["train.py"], "", [], cluster, evaluator=False)
     assert [plan.name for plan in plans] == ["ps 0", "chief 0", "worker 0", "worker 1"]
 
 
@@ -51,8 +58,25 @@ def test_a_script_gets_the_flags_that_it_defines(text, flags):
 
 def test_a_users_own_flags_come_last_and_so_win():
     text = 'DEFINE_integer("task_index", 0, "")'
-    plans = make_plan("train.py", text, ["--task_index=7"], CLUSTER, evaluator=False)
+    plans = make_plan(["train.py"], text, ["--task_index=7"], CLUSTER, evaluator=False)
     assert plans[0].arguments == ("train.py", "--task_index=0", "--task_index=7")
+
+
+@pytest.mark.parametrize(
+    ("text", "imports"),
+    [
+        ("import tensorflow as tf", True),
+        ("if True:\n    from tensorflow.contrib import slim", True),
+        ("import horovod.tensorflow as hvd", True),
+        ("import headrace as tf  # in place of import tensorflow", False),
+        ("import tensorflows", False),
+    ],
+)
+def test_a_script_that_imports_tensorflow_runs_as_headrace_run_would(text, imports):
+    assert imports_tensorflow(text) is imports
+    run = command_for("train.py", imports)
+    plans = make_plan(run, text, ["--fast"], CLUSTER, evaluator=False)
+    assert plans[0].arguments == (*("-m", "headrace", "run") * imports, "train.py", "--fast")
 
 
 def test_jobs_without_tasks_are_left_out():

@@ -37,7 +37,7 @@ class Tasks:
 
 def launched(*events, **options):
     tasks = Tasks(*events)
-    plans = make_plan("train.py", "", ["--fast"], CLUSTER, evaluator=False)
+    plans = make_plan(["train.py"], "", ["--fast"], CLUSTER, evaluator=False)
     code = RayLaunch(tasks, plans, console=Console(file=io.StringIO()), **options).run()
     return code, tasks.told
 

@@ -223,6 +223,37 @@ def test_mismatched_shapes_are_an_error_everywhere(ranks):
         assert isinstance(found, InvalidArgumentError)
 
 
+@pytest.mark.parametrize("other", [np.ones(4, "f"), np.ones(3, "i4"), np.ones((3, 1), "f")])
+def test_a_broadcast_of_another_type_or_shape_is_an_error(ranks, other):
+    """Each rank's graph was compiled for what that rank has."""
+    placed = ranks(2, ["a", "a"])
+    own = np.ones(3, "f")
+    first, second = placed.run(lambda c: c.broadcast("x", other if c.rank else own, 0))
+    assert first.tolist() == [1, 1, 1]
+    assert isinstance(second, InvalidArgumentError)
+    assert "Mismatched broadcast 'x': the root, rank 0, has float32[3]" in second.message
+    for found in placed.run(lambda c: c.broadcast("x", own, 0)):
+        assert found.tolist() == [1, 1, 1]
+
+
+def test_a_broadcast_of_two_roots_is_an_error(ranks):
+    """A root does not wait, so it may hear of the other one later."""
+    placed = ranks(2, ["a", "a"])
+    for found in placed.run(lambda c: c.broadcast("x", np.full(1, c.rank), c.rank)):
+        assert isinstance(found, InvalidArgumentError | np.ndarray)
+    for found in placed.run(lambda c: c.broadcast("y", np.ones(1), 1 - c.rank)):
+        assert isinstance(found, RankLostError)
+        assert "has begun broadcast 'x' of other roots" in found.message
+
+
+def test_a_root_that_another_rank_does_not_expect_is_an_error(ranks):
+    placed = ranks(3, ["a", "a", "a"])
+    roots = [0, 2, 0]
+    found = placed.run(lambda c: c.broadcast("x", np.zeros(1), roots[c.rank]))
+    assert isinstance(found[1], InvalidArgumentError)
+    assert "its root is rank 2 here, and rank 0 there" in found[1].message
+
+
 def test_a_mismatch_in_a_ring_ends_the_epoch(ranks):
     placed = ranks(2)
     for found in placed.run(lambda c: c.all_reduce("x", [np.ones(3 + c.rank, "f")])):
@@ -300,7 +331,7 @@ def test_what_a_rank_has_sent_outlives_it(ranks, hosts):
     first.close()
     with pytest.raises(RankLostError, match="rank 0 has ended"):
         wait(second.broadcast("y", np.arange(3), 0))
-    assert wait(second.broadcast("x", np.zeros(3), 0)).tolist() == [0, 1, 2]
+    assert wait(second.broadcast("x", np.zeros(3, int), 0)).tolist() == [0, 1, 2]
 
 
 def test_a_cancelled_collective_ends_the_epoch(ranks):

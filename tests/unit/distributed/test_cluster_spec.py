@@ -1,5 +1,7 @@
 """ClusterSpec behaves as TensorFlow 1.15's."""
 
+import json
+
 import pytest
 
 import headrace as tf
@@ -26,6 +28,11 @@ def test_a_dictionary_may_leave_tasks_out() -> None:
     assert spec.task_indices("worker") == [0, 2]
 
 
+def test_the_numbers_of_tasks_may_come_from_json() -> None:
+    spec = tf.train.ClusterSpec(json.loads('{"worker": {"2": "w2:1", "0": "w0:1"}}'))
+    assert spec.as_dict() == {"worker": {0: "w0:1", 2: "w2:1"}}
+
+
 def test_a_cluster_def_and_back() -> None:
     message = tf.train.ClusterSpec(LISTS).as_cluster_def()
     assert [job.name for job in message.job] == ["ps", "worker"]
@@ -39,7 +46,9 @@ def test_an_empty_cluster_is_false() -> None:
     assert tf.train.ClusterSpec(LISTS)
 
 
-@pytest.mark.parametrize("bad", ["worker", 3, {"worker": "w0:1"}, {1: ["w0:1"]}, {"w": [3]}])
+@pytest.mark.parametrize(
+    "bad", ["worker", 3, {"worker": "w0:1"}, {1: ["w0:1"]}, {"w": [3]}, {"w": {"x": "a:1"}}]
+)
 def test_what_is_no_cluster_is_refused(bad: object) -> None:
     with pytest.raises(TypeError):
         tf.train.ClusterSpec(bad)

@@ -7,7 +7,7 @@ from headrace._src.core.config import read
 
 
 def test_each_rank_has_its_environment():
-    plans = plan_ranks("train.py", ["--steps=3"], 2, "127.0.0.1:99")
+    plans = plan_ranks(["train.py"], ["--steps=3"], 2, "127.0.0.1:99")
     assert [plan.name for plan in plans] == ["rank 0", "rank 1"]
     assert plans[1].arguments == ("train.py", "--steps=3")
     found = read(plans[1].environment)

@@ -64,6 +64,23 @@ def test_the_other_side_of_a_branch_is_no_race(use_resource):
 
 
 @KINDS
+def test_the_initial_value_of_another_variable_is_no_race(use_resource):
+    """As in ExponentialMovingAverage.apply, beside the initialisation of all variables."""
+    w = tf.Variable(5.0, use_resource=use_resource)
+    twice = tf.Variable(w.initialized_value() * 2.0, use_resource=use_resource)
+    assert found(w.initializer, twice.initializer) == []
+
+
+@KINDS
+def test_a_read_beside_the_question_whether_there_is_a_value(use_resource):
+    w = tf.Variable(5.0, use_resource=use_resource)
+    v = tf.Variable(1.0, use_resource=use_resource)
+    there = tf.is_variable_initialized(w)
+    changed = tf.cond(there, lambda: tf.constant(1.0), lambda: tf.constant(2.0)) * w
+    assert found(tf.assign(v, changed).op, tf.assign_add(w, 1.0).op) == ["Variable"]
+
+
+@KINDS
 def test_before_within_and_after_a_loop_is_no_race(use_resource):
     v = tf.Variable(1.0, use_resource=use_resource)
 

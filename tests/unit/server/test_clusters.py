@@ -9,9 +9,10 @@ from headrace.python.client.timeline import Timeline
 from headrace.python.framework.function import Defun
 
 import headrace as tf
+from headrace._src.distributed import client
 from headrace._src.distributed import messages as say
 from headrace._src.runtime import pace
-from headrace._src.server import running
+from headrace._src.server import peers, running
 from tests.faults import process
 from tests.through_servers import free_addresses, servers
 from tests.unit.session import devices
@@ -113,6 +114,21 @@ def test_a_clusters_addresses_are_compared(apart):
         with pytest.raises(tf.errors.InvalidArgumentError, match="cluster_def") as caught:
             tf.Session(first.target, graph=tf.Graph(), config=config)
         assert text in str(caught.value)
+
+
+def test_a_session_does_not_wait_for_a_task_with_another_key(monkeypatch):
+    ps, worker = free_addresses(2)
+    started = []
+    try:
+        for job, key in (("ps", b"1" * 32), ("worker", b"2" * 32)):
+            for module in peers, client:
+                monkeypatch.setattr(module, "configured_key", lambda key=key: key)
+            started.append(tf.train.Server({"ps": [ps], "worker": [worker]}, job, 0))
+        with pytest.raises(tf.errors.FailedPreconditionError, match="have different keys"):
+            tf.Session(started[1].target, graph=tf.Graph())
+    finally:
+        for server in started:
+            server.stop()
 
 
 def test_a_session_that_may_not_wait_for_long():
@@ -347,9 +363,10 @@ def test_a_failure_reaches_all_tasks_of_the_step_and_no_others(cluster, session)
     session.run(put)
     assert session.run(both, {x: 1.0}) == 3
     results = []
+    running = [cluster[name]._task._worker.running for name in ("ps0", "ps1", "worker0")]
+    until(lambda: not running[1]())  # the client need not have waited for the end there
     thread = threading.Thread(target=lambda: results.append(session.run(apart)))
     thread.start()
-    running = [cluster[name]._task._worker.running for name in ("ps0", "ps1", "worker0")]
     until(running[1])
     with pytest.raises(tf.errors.InvalidArgumentError, match="not a number"):
         session.run(both, {x: np.nan})  # ends, though ps 0 waits for what never comes

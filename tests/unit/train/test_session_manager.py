@@ -71,7 +71,8 @@ def test_a_worker_says_whom_it_waits_for(monkeypatch, caplog):
     missing = tf.report_uninitialized_variables()
     sleeping(monkeypatch, lambda times: None)
     manager = tf.train.SessionManager(ready_op=missing)
-    with pytest.raises(tf.errors.DeadlineExceededError):
+    reason = "has not initialised the model: Variables not initialized: weight"
+    with pytest.raises(tf.errors.DeadlineExceededError, match=reason):
         manager.wait_for_session("", max_wait_secs=100)
     told = [r.message for r in caplog.records if r.levelname == "WARNING"]
     assert "waiting for the chief for 2 s" in told[0] and "not initialized: weight" in told[0]

@@ -2,9 +2,9 @@
 others. Out: results, or Pendings for them.
 
 `AllReduce` reduces in shared memory among the processes of this host, and by a ring of TCP
-connections between hosts: in frames, or in streams if there is much to send. `Exchange` gathers and
-broadcasts by messages. A collective waits for nothing but its own messages, so ranks may start
-theirs in different orders.
+connections between hosts: in frames, or in streams if there is much to send. `exchange.Exchange`
+gathers and broadcasts by messages. A collective waits for nothing but its own messages, so ranks
+may start theirs in different orders.
 
 State of an AllReduce, under its lock: the phase of the round that is under way.
 """
@@ -21,7 +21,7 @@ import numpy as np
 
 from headrace._src.collectives.desk import ARRIVED, DONE, Desk
 from headrace._src.collectives.epoch import Epoch
-from headrace._src.collectives.messages import PART, SEGMENT, PartHead, SegmentHead
+from headrace._src.collectives.messages import SEGMENT, SegmentHead
 from headrace._src.collectives.ring import Do, Ring
 from headrace._src.collectives.shared_reduce import (
     Reduced,
@@ -44,7 +44,7 @@ from headrace._src.devices.pending import Pending
 from headrace._src.transport.frame import Frame
 from headrace._src.transport.slabs import Slabs
 
-__all__ = ["AllReduce", "Exchange", "Surroundings"]
+__all__ = ["AllReduce", "Surroundings"]
 
 SEGMENT_BYTES = 1 << 20  # as large as the buffers that the transport uses again
 STREAMED_FROM = 4 << 20  # bytes of a ring for which connections of its own pay
@@ -447,107 +447,3 @@ class AllReduce:
         self._finish_share()
         if self._shared is None or self._pending is not None:
             self.poll()
-
-
-class Exchange:
-    """The all-gathers, or the broadcasts, of one name.
-
-    State, under its lock: the parts that have come, by round and rank; the round under way.
-    """
-
-    def __init__(self, name: str, kind: str, around: Surroundings) -> None:
-        self.name, self.kind, self.key = name, kind, key_of(f"{kind} {name}")
-        self._around, self._epoch = around, around.epoch
-        self._lock = threading.RLock()
-        self._round = 0
-        self._parts: dict[int, dict[int, np.ndarray]] = {}
-        self._pending: Pending | None = None
-        self._root = -1
-
-    def start(self, array: np.ndarray, root: int = -1) -> Any:
-        """Begin a round: an all-gather, or the broadcast of rank `root`."""
-        around, rank = self._around, self._epoch.rank
-        if not -1 <= root < self._epoch.size:
-            raise errors.InvalidArgumentError(
-                None, None, f"rank {root} cannot broadcast: there are {self._epoch.size} ranks"
-            )
-        if root < 0 and array.ndim == 0:
-            raise errors.InvalidArgumentError(
-                None, None, "an all-gather joins along the first dimension, but got a scalar"
-            )
-        with self._lock:
-            around.check()
-            if self._pending is not None:
-                raise errors.FailedPreconditionError(
-                    None, None, f"{self.kind} '{self.name}' is already under way in this process"
-                )
-            self._round += 1
-            self._root = root
-            if root in (-1, rank):
-                self._parts.setdefault(self._round, {})[rank] = array
-                head = PartHead(self._epoch.number, self._round, root).pack()
-                for other in range(self._epoch.size):
-                    if other != rank:
-                        around.count(sent=array.nbytes)
-                        around.send(other, Frame(PART, self.key, head, (array,)))
-            if self._is_complete():
-                return self._take()
-            around.settle()
-            self._pending = Pending(self._what, self._cancelled)
-            return self._pending
-
-    def part(self, rank: int, head: PartHead, array: np.ndarray) -> None:
-        """A part has come."""
-        with self._lock:
-            self._parts.setdefault(head.round, {})[rank] = array
-            if self._pending is None or not self._is_complete():
-                return
-            pending, self._pending = self._pending, None
-            try:
-                value, error = self._take(), None
-            except Exception as found:
-                value, error = None, found
-        if pending.claim():
-            if error is None:
-                pending.complete(value)
-            else:
-                pending.fail(error)
-
-    def poll(self) -> None:
-        """Nothing happens without a message."""
-
-    def fail(self, error: Exception) -> None:
-        """The epoch is broken."""
-        with self._lock:
-            pending, self._pending = self._pending, None
-        if pending is not None and pending.claim():
-            pending.fail(error)
-
-    def _cancelled(self, pending: Pending) -> None:
-        self._around.abort(f"gave up {self.kind} '{self.name}'")
-
-    def _what(self) -> str:
-        there = self._parts.get(self._round, {})
-        wanted = range(self._epoch.size) if self._root < 0 else [self._root]
-        return f"{self.kind} '{self.name}': ranks {[r for r in wanted if r not in there]}"
-
-    def _is_complete(self) -> bool:
-        there = self._parts.get(self._round, {})
-        return self._root in there if self._root >= 0 else len(there) == self._epoch.size
-
-    def _take(self) -> np.ndarray:
-        parts = self._parts.pop(self._round)
-        if self._root >= 0:
-            return np.array(parts[self._root])
-        found = [parts[rank] for rank in range(self._epoch.size)]
-        first = found[0]
-        for rank, each in enumerate(found):
-            if each.dtype != first.dtype or each.shape[1:] != first.shape[1:]:
-                raise errors.InvalidArgumentError(
-                    None,
-                    None,
-                    f"Mismatched all-gather '{self.name}': rank {rank} has "
-                    f"{each.dtype}{list(each.shape)}, rank 0 {first.dtype}{list(first.shape)}; "
-                    "only the first dimensions may differ",
-                )
-        return np.concatenate(found)

@@ -17,7 +17,8 @@ import numpy as np
 from headrace._src.collectives import messages as say
 from headrace._src.collectives.desk import Desk
 from headrace._src.collectives.epoch import Epoch
-from headrace._src.collectives.operations import AllReduce, Exchange
+from headrace._src.collectives.exchange import Exchange
+from headrace._src.collectives.operations import AllReduce
 from headrace._src.collectives.streams import RingStream, StreamPair, Streams
 from headrace._src.core import errors
 from headrace._src.devices.collectives import RankLostError

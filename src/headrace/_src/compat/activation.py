@@ -7,12 +7,13 @@ Python starts, costs nothing there, and calls `activate` on the first import tha
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from headrace._src.compat import mirror
 from headrace._src.core import config
 
-__all__ = ["activate"]
+__all__ = ["activate", "imports_tensorflow"]
 
 _FOR_CHILDREN = str(Path(__file__).with_name("for_children"))
 
@@ -30,3 +31,8 @@ def activate(mend: bool = True) -> None:
 
         mends.install()
         sources.install()
+
+
+def imports_tensorflow(text: str) -> bool:
+    """Return whether the text of a script imports TensorFlow, or Horovod for it."""
+    return bool(re.search(r"^[ \t]*(?:import|from)[ \t]+(?:tensorflow|horovod)\b", text, re.M))

@@ -144,9 +144,14 @@ def _addresses(job: str, tasks: Any) -> dict[int, str]:
         raise TypeError(
             f"The tasks for job {job!r} must be a list or a dictionary from integers to strings."
         )
+    found: dict[int, str] = {}
     for index, address in tasks.items():
-        if not isinstance(index, int):
-            raise TypeError(f"The task keys for job {job!r} must be integers, not {index!r}")
+        try:
+            number = int(index)  # JSON, as in TF_CONFIG, has strings for keys
+        except (TypeError, ValueError):
+            message = f"The task keys for job {job!r} must be integers, not {index!r}"
+            raise TypeError(message) from None
         if not isinstance(address, str | bytes):
             raise TypeError(f"The address of task {index} of job {job!r} must be a string")
-    return {i: a.decode() if isinstance(a, bytes) else a for i, a in tasks.items()}
+        found[number] = address.decode() if isinstance(address, bytes) else address
+    return found

@@ -175,6 +175,7 @@ class Definition:
     simplify  (node) -> a simpler Node, values that its outputs equal, or None to keep it
     reshapes  (node) -> whether the variable it writes may get another shape than was declared
     flow      the role of an op that steers (see graph.control_roles), None for all others
+    asks      whether it only asks if its variable has a value
     waits     whether the kernel may return a Pending though the effect is another than BLOCKS
     calls_python  whether the kernel calls a function of the program, which may block
     shares    whether other processes read the inputs where they lie: they should be in memory that
@@ -206,6 +207,7 @@ class Definition:
     samples: Sequence[Sample] | Callable[[], Sequence[Sample]] = field(default=())
     commutative: bool = False
     accepts_uninitialized: bool = False
+    asks: bool = False
     waits: bool = False
     calls_python: bool = False
     shares: bool = False

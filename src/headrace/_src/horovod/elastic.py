@@ -89,8 +89,9 @@ class State:
             raise TypeError(
                 f"the attributes of an elastic state must be what JSON can hold: {error}"
             ) from None
-        data = np.frombuffer(text, np.uint8)
-        found = wait(communicator().broadcast("hvd.elastic state", data, 0))
+        data, group = np.frombuffer(text, np.uint8), communicator()
+        length = wait(group.broadcast("hvd.elastic length", np.array(data.size), 0))
+        found = wait(group.broadcast("hvd.elastic state", np.resize(data, int(length)), 0))
         for name, value in json.loads(found.tobytes()).items():
             setattr(self, name, value)
         self.save()

@@ -4,7 +4,9 @@ in no order, where the value read goes into a variable again.
 TensorFlow runs such a read before or after the write, depending on its threads; Headrace uses the
 order in which the operations were made. The usual case is a schedule that reads the step's number
 while another operation adds 1 to it. Reads for display (summaries, metrics, fetches) are not
-reported, nor are pairs that never occur in one step: the two sides of a branch.
+reported, nor are pairs that never occur in one step: the two sides of a branch. Nor is a read that
+a branch takes only if the variable has a value (`Variable.initialized_value`): it is meant to run
+beside the initialisation.
 """
 
 from __future__ import annotations
@@ -81,6 +83,10 @@ class _Touches:
 
     def __init__(self, flow: Dataflow, frames: Mapping[Node, Frame]) -> None:
         self._aliases: dict[Value, dict[Variable, Sides]] = {}
+        # The variables that a predicate asks about: whether they have values; and those of which
+        # the result of a Switch with such a predicate knows it.
+        self._asked: dict[Value, set[Variable]] = {}
+        self._answered: dict[Value, set[Variable]] = {}
         self.sides, self._value_sides = sides_of(flow, frames)
         self.reads: dict[Variable, list[_Read]] = {}
         self.writes: dict[Variable, list[Node]] = {}
@@ -90,11 +96,20 @@ class _Touches:
     def _add(self, node: Node) -> None:
         role = node.definition.flow
         known: dict[Variable, Sides] = {}
+        if node.definition.asks:
+            asked = {v for value in node.inputs for v in variables_behind(value)}
+            self._asked.update(dict.fromkeys(node.outputs, asked))
+            return
+        if passes(node) and node.inputs[0] in self._asked:
+            self._asked.update(dict.fromkeys(node.outputs, self._asked[node.inputs[0]]))
         for value in node.inputs[:1] if role is Flow.SWITCH else node.inputs:
             own = self._value_sides.get(value, frozenset()) if role is Flow.MERGE else frozenset()
             for variable, sides in self._read_by(node, value).items():
                 sides = sides | own
                 known[variable] = known[variable] & sides if variable in known else sides
+        if role is Flow.SWITCH and (asked := self._asked.get(node.inputs[1])):
+            self._answered.update(dict.fromkeys(node.outputs, asked))
+            known = {v: sides for v, sides in known.items() if v not in asked}
         if known and (role is not None or passes(node)):
             self._aliases.update(
                 (value, known) for value in node.outputs if not leads_to_state(value)
@@ -114,7 +129,8 @@ class _Touches:
                 self.writes.setdefault(variable, []).append(node)
             return {}
         reads = value.dtype._is_ref_dtype or node.definition.effect is Effect.READS
-        return dict.fromkeys(variables, frozenset()) if reads else {}
+        answered = self._answered.get(value, ())
+        return {v: frozenset() for v in variables if v not in answered} if reads else {}
 
 
 def _sources(node: Node) -> Iterator[Any]:

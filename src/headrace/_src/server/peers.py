@@ -260,6 +260,10 @@ class Peers:
         while not self._ends and (once or task in self._connecting):
             try:
                 found = connect(address, self._hello, self._key, _PATIENCE)
+            except errors.UnauthenticatedError as error:  # of the keys: to wait changes nothing
+                if not once:
+                    self._give_up(task, f"{task} cannot be reached: {error.message}")
+                return
             except (OSError, errors.OpError) as error:
                 _log.debug("no connection to %s yet: %s", task, error)
                 if once:
@@ -269,19 +273,23 @@ class Peers:
             name = task_name(found.peer.job, found.peer.task)
             if name != task:
                 found.socket.close()
-                reason = (
+                self._give_up(
+                    task,
                     f"{task} was expected at {address}, but {name} is there: it was started with "
-                    "another cluster specification"
+                    "another cluster specification",
                 )
-                _log.error("%s", reason)
-                self._connecting.discard(task)
-                self._report(partial(self._refuse, task, reason))
                 return
             self._hand_over(found)
             with contextlib.suppress(OSError, errors.OpError):  # the other connection ends, too
                 beats = connect(address, self._hello, self._key, _PATIENCE, Service.HEARTBEATS)
                 self._hand_over(beats)
             return
+
+    def _give_up(self, task: str, reason: str) -> None:
+        """In a thread of the pool: fail the sessions that wait for a task."""
+        _log.error("%s", reason)
+        self._connecting.discard(task)
+        self._report(partial(self._refuse, task, reason))
 
     def _refuse(self, task: str, reason: str) -> list[Any]:
         return self._master.refused(task, reason, time.monotonic())

@@ -11,6 +11,7 @@ new.
 from __future__ import annotations
 
 import _thread
+import os
 import runpy
 import sys
 import threading
@@ -93,17 +94,15 @@ class RayTask:
             self._ended.set()
         return 0
 
-    def run(
-        self, script: str, arguments: Sequence[str], tf_config: str, moves: Mapping[str, str]
-    ) -> int:
-        """Run a script as `python script.py ARGUMENTS` would; return its exit code."""
+    def run(self, command: Sequence[str], tf_config: str, moves: Mapping[str, str]) -> int:
+        """Run a program as `python COMMAND` would; return its exit code. command: a script, or -m
+        and a module, and the program's arguments.
+        """
         self._prepare(moves)
         set_tf_config(tf_config)
-        sys.argv = [script, *arguments]
-        sys.path.insert(0, str(Path(script).resolve().parent))
         code = 1
         try:
-            runpy.run_path(script, run_name="__main__")
+            _run(command)
             code = 0
         except SystemExit as ended:
             code = _exit_code(ended)
@@ -139,6 +138,18 @@ class RayTask:
             if ending:
                 _thread.interrupt_main()
                 return
+
+
+def _run(command: Sequence[str]) -> None:
+    """Run a script or a module as the main program."""
+    if command[0] == "-m":
+        sys.argv = [*command[1:]]
+        sys.path.insert(0, os.getcwd())
+        runpy.run_module(command[1], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = [*command]
+        sys.path.insert(0, str(Path(command[0]).resolve().parent))
+        runpy.run_path(command[0], run_name="__main__")
 
 
 def _exit_code(ended: SystemExit) -> int:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from headrace._src.compat.activation import activate, imports_tensorflow
 from headrace._src.graph.dataflow import Dataflow, Node
 from headrace._src.graph.operation import Operation, Tensor
 from headrace._src.pipeline import PASSES, Options, finish
@@ -211,7 +212,11 @@ class Ending:
 
 
 def run_script(script: Path, arguments: Sequence[str], capture: Capture) -> Ending:
-    """Run a script as Python would, with its output on stderr; record its steps in the capture."""
+    """Run a script as Python would, with its output on stderr; record its steps in the capture. In
+    one that imports tensorflow, that means Headrace.
+    """
+    if imports_tensorflow(script.read_text(errors="replace")):
+        activate()
     try:
         with _as_main(script, arguments), observed_by(capture), _interruptible(capture):
             runpy.run_path(str(script), run_name="__main__")

@@ -64,6 +64,12 @@ def _resources(
 @click.option("--chief", is_flag=True, help="Also start a task of the job `chief`.")
 @click.option("--evaluator", is_flag=True, help="Also start an evaluator, outside of the cluster.")
 @click.option(
+    "--tf1/--no-tf1",
+    default=None,
+    help="Whether `import tensorflow` means Headrace, as under `headrace run`. By default it does "
+    "if SCRIPT imports tensorflow or horovod.",
+)
+@click.option(
     "--restarts",
     type=click.IntRange(min=0),
     default=0,
@@ -122,6 +128,7 @@ def command(
     min_ranks: int | None,
     chief: bool,
     evaluator: bool,
+    tf1: bool | None,
     restarts: int,
     grace: float,
     ray: str | None,
@@ -142,20 +149,28 @@ def command(
     When a task fails, the others are stopped; the exit code is that of the task. When all workers
     have ended, the parameter servers end. Ctrl-C stops everything, a second one at once.
     """
-    from headrace._src.cli.launch.plan import PlannedTask, job_sizes, make_plan
+    from headrace._src.cli.launch.plan import (
+        PlannedTask,
+        command_for,
+        job_sizes,
+        make_plan,
+    )
+    from headrace._src.compat.activation import imports_tensorflow
 
     if min_ranks is not None and (ranks is None or min_ranks > ranks):
         raise click.UsageError("--min-ranks must be at most --ranks")
+    text = script.read_text(errors="replace")
+    tf1 = imports_tensorflow(text) if tf1 is None else tf1
     if ranks is not None:
         from headrace._src.cli.launch.ranks import launch_ranks
 
         if chief or evaluator:
             raise click.UsageError("--ranks starts neither a chief nor an evaluator")
-        sys.exit(launch_ranks(str(script), arguments, ranks, min_ranks, restarts, grace))
+        here = command_for(str(script), tf1)
+        sys.exit(launch_ranks(here, arguments, ranks, min_ranks, restarts, grace))
     sizes = job_sizes(ps, workers, chief)
     if not workers and not chief:
         raise click.UsageError("nothing to launch: there is neither a worker nor a chief")
-    text = script.read_text(errors="replace")
 
     def plan(addresses: list[str]) -> tuple[PlannedTask, ...]:
         rest = iter(addresses)
@@ -163,7 +178,8 @@ def command(
         path = str(script.resolve())
         if working_dir is not None:
             path = str(script.resolve().relative_to(Path(working_dir).resolve()))
-        return make_plan(path if ray else str(script), text, arguments, cluster, evaluator)
+        run = command_for(path if ray else str(script), tf1)
+        return make_plan(run, text, arguments, cluster, evaluator)
 
     if ray is None:
         sys.exit(_here(sum(sizes.values()), plan, restarts, grace))

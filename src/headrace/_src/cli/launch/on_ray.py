@@ -59,9 +59,8 @@ class RayLaunch:
     def run(self) -> int:
         """Run all tasks to their end; return the exit code: that of the first that failed."""
         for name, plan in self._plans.items():
-            script, *arguments = plan.arguments
-            config = plan.environment["TF_CONFIG"]
-            self._tasks.begin(name, TaskWork("run", (script, arguments, config)))
+            work = TaskWork("run", (plan.arguments, plan.environment["TF_CONFIG"]))
+            self._tasks.begin(name, work)
             say(f"{name} started")
         live = Live(console=self._console, auto_refresh=False)  # which prints above its lines
         with caught_signals() as signals:

@@ -9,7 +9,15 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-__all__ = ["PlannedTask", "flags_for", "job_sizes", "make_plan", "plan_ranks", "threads_each"]
+__all__ = [
+    "PlannedTask",
+    "command_for",
+    "flags_for",
+    "job_sizes",
+    "make_plan",
+    "plan_ranks",
+    "threads_each",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +46,13 @@ def job_sizes(ps: int, workers: int, chief: bool) -> dict[str, int]:
     return {job: count for job, count in sizes.items() if count}
 
 
+def command_for(script: str, tf1: bool) -> tuple[str, ...]:
+    """Return Python's arguments that run a script. tf1: as `headrace run` does."""
+    return ("-m", "headrace", "run", script) if tf1 else (script,)
+
+
 def make_plan(
-    script: str,
+    script: Sequence[str],
     text: str,
     arguments: Sequence[str],
     cluster: Mapping[str, Sequence[str]],
@@ -47,7 +60,8 @@ def make_plan(
 ) -> tuple[PlannedTask, ...]:
     """Return the tasks in the order in which they start: parameter servers first.
 
-    text: the script's own text. arguments: those of the script. cluster: the addresses of each job.
+    script: what Python runs (see command_for); text: the script's own text. arguments: those of the
+    script. cluster: the addresses of each job.
     """
     tasks = [(job, index) for job, found in cluster.items() for index in range(len(found))]
     tasks.sort(key=lambda task: task[0] != "ps")
@@ -58,19 +72,19 @@ def make_plan(
         config = {"cluster": cluster, "task": {"type": job, "index": index}}
         flags = flags_for(text, cluster, job, index)
         environment = {"TF_CONFIG": json.dumps(config)}
-        made.append(PlannedTask(job, index, (script, *flags, *arguments), environment))
+        made.append(PlannedTask(job, index, (*script, *flags, *arguments), environment))
     return tuple(made)
 
 
 def plan_ranks(
-    script: str, arguments: Sequence[str], ranks: int, address: str
+    script: Sequence[str], arguments: Sequence[str], ranks: int, address: str
 ) -> tuple[PlannedTask, ...]:
     """Return the processes of an all-reduce. address: where they meet; somebody listens there."""
     return tuple(
         PlannedTask(
             "rank",
             rank,
-            (script, *arguments),
+            (*script, *arguments),
             {
                 "HEADRACE_RENDEZVOUS": address,
                 "HEADRACE_RENDEZVOUS_SERVED": "1",

@@ -17,14 +17,14 @@ __all__ = ["launch_ranks"]
 
 
 def launch_ranks(
-    script: str,
+    script: Sequence[str],
     arguments: Sequence[str],
     ranks: int,
     least: int | None,
     restarts: int,
     grace: float,
 ) -> int:
-    """Run the script in `ranks` processes; return the exit code."""
+    """Run the script in `ranks` processes; return the exit code. script: what Python runs."""
     service = CoordinatorService("127.0.0.1:0", ranks, least)
     try:
         plans = plan_ranks(script, arguments, ranks, service.address)

@@ -172,6 +172,7 @@ def destroy_temporary_variable(ref, var_name, name=None):
     kernel=lambda ref: np.bool_(state_of(ref).is_initialized),
     effect=Effect.READS,
     accepts_uninitialized=True,
+    asks=True,
     samples=[Sample(r(2, 3))],
 )
 def is_variable_initialized_op(ref, name=None):

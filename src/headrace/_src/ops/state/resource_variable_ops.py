@@ -147,6 +147,7 @@ def _is_initialized(handle, *, ctx):
     infer=infer.scalar,
     kernel=_is_initialized,
     effect=Effect.READS,
+    asks=True,
     samples=[Sample(r(2, 3))],
 )
 def var_is_initialized_op(resource, name=None):

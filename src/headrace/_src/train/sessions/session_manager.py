@@ -174,7 +174,10 @@ class SessionManager:
             _close_quietly(session)
             if deadline - time.monotonic() < self._wait_secs:
                 raise errors.DeadlineExceededError(
-                    None, None, f"Session was not ready after waiting {max_wait_secs} secs."
+                    None,
+                    None,
+                    f"Session was not ready after waiting {max_wait_secs} secs.",
+                    hint=f"the chief has not initialised the model: {missing_before or missing}",
                 )
             log.info(
                 "Waiting for model to be ready.  Ready_for_local_init_op:  %s, ready: %s",
