@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 import headrace as tf
+import headrace.horovod as hvd
 from headrace._src.compile.clusters.cluster_kernel import Compiled
 from headrace._src.compile.regions.layouts import to_blocks, to_plain
+from headrace._src.devices.buffers import ReusedMemory
 from headrace._src.runtime.partitions import PartitionedExecutable
 
 ALWAYS = tf.GraphOptions(
@@ -97,6 +99,30 @@ def test_the_nodes_own_kernels_take_and_give_blocks(split):
     native = first([*values, *states], ctx=None)
     for a, b in zip(native, first._interpret([*values, *states], None), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+@pytest.fixture
+def one_rank():
+    hvd.init()
+    yield
+    hvd.shutdown()
+
+
+@pytest.mark.parametrize("fetched", [False, True])
+def test_gradients_that_are_reduced_in_place_are_made_in_the_same_memory(one_rank, fetched):
+    with tf.Graph().as_default(), tf.Session(config=tf.ConfigProto(graph_options=ALWAYS)) as s:
+        x = tf.placeholder(tf.float32, [64, 64])
+        reduced = [hvd.allreduce(tf.matmul(x, x) * factor) for factor in (2.0, 3.0)]
+        fetches = [tf.matmul(*reduced), *(reduced if fetched else ())]
+        for _ in range(3):
+            s.run(fetches, {x: np.eye(64)})
+        plan = [p for p in s._plans.values() if p.feeds][-1]
+        (executable,) = plan.variants._settled.values()
+        kernels = [i.op.definition.kernel for i in executable.program.instructions]
+        first = next(k for k in kernels if isinstance(k, Compiled))
+        assert len(first._outputs) == 2
+        for allocate, *_ in first._outputs:
+            assert isinstance(allocate, ReusedMemory) is not fetched
 
 
 def _Variable(rng, reference):

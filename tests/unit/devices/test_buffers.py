@@ -70,6 +70,8 @@ def test_large_arrays_may_come_from_other_memory():
     within = allocating(make, allocate, 100)
     assert not given and make(50).shape == (50,) and not given
     assert within(10).shape == (10,) and not given  # small
+    lasting = allocating(ReusedMemory(), allocate, 100)((10,), np.float32)
+    assert np.shares_memory(lasting, given.pop())
     found = within(50)
     assert np.shares_memory(found, given[0])
     assert within(1000).shape == (1000,) and len(given) == 1  # there is no such memory left

@@ -46,14 +46,17 @@ address = _choose_address()
 """address(array): return the address of the array's first element."""
 
 
-def empty_aligned(shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
-    """Return an uninitialised, writable, C-contiguous array whose data is 64-byte aligned."""
+def empty_aligned(shape: tuple[int, ...], dtype: DTypeLike, lasting: bool = False) -> np.ndarray:
+    """Return an uninitialised, writable, C-contiguous array whose data is 64-byte aligned.
+
+    lasting: its memory is used again and again, so that allocating it may take longer
+    """
     dtype = np.dtype(dtype)
     if dtype.hasobject:
         raise TypeError(f"empty_aligned: dtype {dtype} holds Python objects, not plain memory")
     # math.prod, because a product in a fixed-width type could wrap around for absurd shapes.
     size = dtype.itemsize * math.prod(shape)
-    if _local.allocate is not None and size >= _local.smallest:
+    if _local.allocate is not None and (lasting or size >= _local.smallest):
         try:
             return np.ndarray(shape, dtype, _local.allocate(size))
         except MemoryError:
@@ -73,8 +76,9 @@ _local = _Local()
 def allocating(
     function: Callable[..., Any], allocate: Callable[[int], Any], smallest: int
 ) -> Callable[..., Any]:
-    """Return a function within whose calls `empty_aligned` takes the memory of arrays of at least
-    `smallest` bytes from `allocate`. That gives aligned bytes, or raises MemoryError.
+    """Return a function within whose calls `empty_aligned` takes the memory of lasting arrays, and
+    of those of at least `smallest` bytes, from `allocate`. That gives aligned bytes, or raises
+    MemoryError.
     """
 
     @wraps(function)
@@ -109,7 +113,7 @@ class ReusedMemory:
                     array = memory.view()
                     pieces[number] = memory, weakref.ref(array)
                     return array
-            memory = empty_aligned(shape, dtype)
+            memory = empty_aligned(shape, dtype, lasting=True)
             array = memory.view()
             pieces.append((memory, weakref.ref(array)))
             return array

@@ -236,6 +236,11 @@ class Definition:
         return self.effect is Effect.PURE and self.kind in _COMPUTING
 
     @cached_property
+    def works_in_place(self) -> bool:
+        """Whether it is a collective that can put its results into the memory of its inputs."""
+        return self.shares and "in_place" in self.schema.attributes
+
+    @cached_property
     def is_stateful(self) -> bool:
         """What OpDefs say: an op that takes references has its state in them, not in itself."""
         return self.effect is not Effect.PURE and not self.schema.has_ref_inputs

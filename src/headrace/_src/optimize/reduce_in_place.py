@@ -14,12 +14,10 @@ from headrace._src.graph.dataflow import Dataflow, Node, Value, rewrite
 
 __all__ = ["reduce_in_place"]
 
-_MARK = "in_place"  # the attribute of collectives that can do so
-
 
 def reduce_in_place(flow: Dataflow) -> Dataflow:
     """Mark the collectives whose inputs are in memory that nothing else uses."""
-    if not any(map(_can, flow.nodes)):
+    if not any(n.definition.works_in_place for n in flow.nodes):
         return flow
     reads = Counter([*(v for n in flow.nodes for v in n.inputs), *flow.fetches])
     reads.update(flow.returns.values())
@@ -29,13 +27,8 @@ def reduce_in_place(flow: Dataflow) -> Dataflow:
         return isinstance(made, Node) and made.definition.is_fresh and reads[value] == 1
 
     def rule(node: Node) -> Node | None:
-        if not _can(node) or not all(map(is_spare, node.inputs)):
+        if not node.definition.works_in_place or not all(map(is_spare, node.inputs)):
             return None
-        return replace(node, attrs={**node.attrs, _MARK: True})
+        return replace(node, attrs={**node.attrs, "in_place": True})
 
     return rewrite(flow, rule)
-
-
-def _can(node: Node) -> bool:
-    definition = node.definition
-    return definition.shares and _MARK in definition.schema.attributes

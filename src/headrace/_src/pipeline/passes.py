@@ -188,7 +188,7 @@ PASSES: list[PipelinePass] = [
         "whole first",
     ),
     # Collectives may use the memory of inputs that nothing else reads.
-    PipelinePass("finish", "in place", lambda f, o: reduce_in_place(f), verify_order),
+    PipelinePass("finish", "in place", lambda f, o: reduce_in_place(f), verify_dataflow),
     PipelinePass(
         "finish", "cut", lambda f, o: cut(f, incarnations(o)), verify_partitions, "by itself"
     ),

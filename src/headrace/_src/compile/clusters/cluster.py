@@ -514,16 +514,21 @@ class _Clusterer:
                 continue
             if all(by.get(reader) is own for reader in readers):  # type: ignore[arg-type]
                 private.add(value)
-            final = [r for reader in readers for r in self._final_readers(reader)]
+            final = self._final_readers(value)
             if all(by.get(reader) is own for reader in final):  # type: ignore[arg-type]
                 reusable.add(value)
         return private, reusable
 
-    def _final_readers(self, reader: Node | None) -> Sequence[Node | None]:
-        """Return the readers behind a transfer, or the reader itself."""
-        if reader is None or not is_transfer(reader):
-            return [reader]
-        return self.readers.get(reader.outputs[0], ())
+    def _final_readers(self, value: Value) -> Iterable[Node | None]:
+        """Yield the readers of a value, also those behind transfers, and behind collectives that
+        may put their results into its memory.
+        """
+        for reader in self.readers.get(value, ()):
+            if reader is not None and (is_transfer(reader) or reader.definition.works_in_place):
+                for passed in reader.outputs:
+                    yield from self._final_readers(passed)
+            else:
+                yield reader
 
     def _keep(self, node: Node) -> None:
         inputs = tuple(self.values.get(v, v) for v in node.inputs)

@@ -75,9 +75,6 @@ __all__ = ["Compiled", "compile_region", "plan_region"]
 _ACQUIRE, _RELEASE = methodcaller("acquire"), methodcaller("release")
 _READ, _LOOK = methodcaller("read"), methodcaller("look")
 _WRITABLE = methodcaller("writable")  # of a generator, too
-# Bytes of an output that only other clusters read, from which on its memory is used again: for new
-# memory the system clears each page, which takes as long as writing it.
-_LARGE = 1 << 16
 # Elements of all values of a region together, up to which one thread runs it: to wake the others
 # and to wait for them takes longer, and far longer where other processes use the cores.
 _TINY = 1 << 14
@@ -361,12 +358,14 @@ def _allocation(
     shape: tuple[int, ...], dtype: np.dtype, reusable: bool = False
 ) -> tuple[Any, tuple[int, ...], np.dtype]:
     """Return the function that allocates an output, and its arguments. Alignment costs a
-    microsecond and pays from one vector on.
+    microsecond and pays from one vector on. An output that only clusters and collectives read has
+    memory that is used again: the system clears each page of new memory, which takes as long as
+    writing it, and collectives find their inputs where they were in the last step.
     """
     size = math.prod(shape) * dtype.itemsize
-    if reusable and size >= _LARGE:
-        return ReusedMemory(), shape, dtype
-    return np.empty if size < ALIGNMENT else empty_aligned, shape, dtype
+    if size < ALIGNMENT:
+        return np.empty, shape, dtype
+    return ReusedMemory() if reusable else empty_aligned, shape, dtype
 
 
 def _is_swapped(output: Value) -> bool:
