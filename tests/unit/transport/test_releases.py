@@ -66,6 +66,22 @@ def test_a_frame_may_wait_for_the_next_one():
         end.close()
 
 
+def test_a_frame_does_not_wait_with_one_that_waits_for_the_peer():
+    ends = socket.socketpair()
+    hello = Hello("task", "w", 0, 1)
+    slabs = Slabs(1 << 26)
+    here, there = (FrameStream(Connection(end, hello, "", True), 1, slabs=slabs) for end in ends)
+    value = slabs.allocate(1 << 20).view(np.float32)
+    here.write(Frame(1, 1, b"", (value,)))
+    here.write(Frame(1, 2, b"small"), more=True)
+    here.write(Frame(1, 3, b"", (value,)))
+    assert here.waiting == value.nbytes
+    frames = [frame for _ in range(3) for frame in there.read()]
+    assert [frame.number for frame in frames] == [1, 2]
+    for end in ends:
+        end.close()
+
+
 def test_the_end_of_a_lease_takes_no_write_of_its_own():
     ends = socket.socketpair()
     hello = Hello("task", "w", 0, 1)

@@ -158,7 +158,9 @@ class FrameStream:
         if self._budget is not None and frame.tensors:
             size = large_bytes(frame)
             if size and not self._admit(frame, size):
-                return (not first or self._write(first)) and not self._queue
+                if first or self._held:  # they need not wait with this one
+                    self._write(first)
+                return not self._queue
         buffers = encode(frame, self._place_or_none, 0, self._large)
         return self._write([*first, *buffers], more)
 
