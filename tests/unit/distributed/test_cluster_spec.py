@@ -47,7 +47,11 @@ def test_an_empty_cluster_is_false() -> None:
 
 
 @pytest.mark.parametrize(
-    "bad", ["worker", 3, {"worker": "w0:1"}, {1: ["w0:1"]}, {"w": [3]}, {"w": {"x": "a:1"}}]
+    "bad",
+    [
+        *("worker", 3, {"worker": "w0:1"}, {1: ["w0:1"]}, {"w": [3]}),
+        *({"w": {"x": "a:1"}}, {"w": {1.5: "a:1"}}),
+    ],
 )
 def test_what_is_no_cluster_is_refused(bad: object) -> None:
     with pytest.raises(TypeError):

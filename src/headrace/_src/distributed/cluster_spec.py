@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -147,7 +148,8 @@ def _addresses(job: str, tasks: Any) -> dict[int, str]:
     found: dict[int, str] = {}
     for index, address in tasks.items():
         try:
-            number = int(index)  # JSON, as in TF_CONFIG, has strings for keys
+            # JSON, as in TF_CONFIG, has strings for keys.
+            number = int(index) if isinstance(index, str) else operator.index(index)
         except (TypeError, ValueError):
             message = f"The task keys for job {job!r} must be integers, not {index!r}"
             raise TypeError(message) from None
